@@ -178,8 +178,13 @@ func TestApprovals_stockClients(t *testing.T) {
 					if calls := d.called(); !slices.Equal(calls, tc.calls) {
 						t.Errorf("%s: calls %q, want %q", tc.name, calls, tc.calls)
 					}
-					if n := a.questions(); n != tc.questions {
-						t.Errorf("%s: %d questions, want %d", tc.name, n, tc.questions)
+					// On a busy machine, parallel calls may come too late for the same question.
+					most := tc.questions
+					if tc.name == "parallel" {
+						most = len(tc.calls) - 1
+					}
+					if n := a.questions(); n < tc.questions || n > most {
+						t.Errorf("%s: %d questions, want %d to %d", tc.name, n, tc.questions, most)
 					}
 				}
 				a.decisions = []string{"once"}
