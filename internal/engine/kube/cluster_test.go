@@ -90,7 +90,7 @@ func TestCreate_ProgramsOfOtherImages(t *testing.T) {
 	roundTrip(t, conn, "hello")
 }
 
-func TestCreate_ImageThatNobodyHas(t *testing.T) {
+func TestCreate_MissingImage(t *testing.T) {
 	c := onCluster(t)
 	e := c.open(t)
 	defer e.Close()

@@ -21,6 +21,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/engine/kube"
 	"github.com/glovebox-dev/glovebox/internal/engine/kube/kubeapi"
 	"github.com/glovebox-dev/glovebox/internal/engine/kube/kubeconfig"
+	"github.com/glovebox-dev/glovebox/internal/proctest"
 )
 
 // cluster is the cluster of these tests, with images on its node.
@@ -43,6 +44,27 @@ var namespace = cmp.Or(os.Getenv("GLOVEBOX_TEST_NAMESPACE"), "default")
 var shared struct {
 	sync.Mutex
 	*cluster
+	dir string // of TestMain, for programs
+}
+
+// TestMain checks that the tests leave no process, except where one of them restarts the
+// API server: it belongs to the cluster and outlives them.
+func TestMain(m *testing.M) {
+	run := proctest.Main
+	if os.Getenv("GLOVEBOX_TEST_RESTART_APISERVER") != "" {
+		run = (*testing.M).Run
+	}
+	var err error
+	if shared.dir, err = os.MkdirTemp("", "kube-test-"); err != nil {
+		fmt.Fprintln(os.Stderr, "make a directory for programs:", err)
+		os.Exit(1)
+	}
+	code := run(m)
+	if err := os.RemoveAll(shared.dir); err != nil {
+		fmt.Fprintln(os.Stderr, "remove the programs:", err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
 }
 
 // onCluster returns the cluster, or skips the test without one.
@@ -57,7 +79,7 @@ func onCluster(t testing.TB) *cluster {
 	if shared.cluster != nil {
 		return shared.cluster
 	}
-	dir, err := os.MkdirTemp("", "kube-test-")
+	dir, err := os.MkdirTemp(shared.dir, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,8 +169,11 @@ func (c *cluster) held(t testing.TB) []string {
 		_, by, ok := strings.Cut(stack, "created by ")
 		by, _, _ = strings.Cut(by, "\n")
 		by, _, _ = strings.Cut(by, " in goroutine")
-		if ok && strings.Contains(by, "/internal/engine/kube.") {
+		switch {
+		case ok && strings.Contains(by, "/internal/engine/kube."):
 			held = append(held, "goroutine of "+by)
+		case strings.Contains(stack, "/internal/engine/kube.(*guest).run("):
+			held = append(held, "goroutine of a guest")
 		}
 	}
 	return held
