@@ -142,7 +142,7 @@ func readConfig(path string) (*file, error) {
 	}
 	var f file
 	if err := yaml.Unmarshal(b, &f); err != nil {
-		return nil, fmt.Errorf("%s", visible.Line(err.Error()))
+		return nil, errors.New(visible.Line(err.Error()))
 	}
 	dir := filepath.Dir(path)
 	absolute := func(p *string) {

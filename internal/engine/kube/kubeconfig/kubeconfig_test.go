@@ -222,7 +222,9 @@ func TestPlugin_BadOutput(t *testing.T) {
 		"nothing":    {credential("{}"), "neither"},
 		"expired":    {credential(`{"token":"x","expirationTimestamp":"2020-01-01T00:00:00Z"}`), "log in again"},
 		"two lines":  {credential(`{"token":"a\nb"}`), "more than one line"},
-		"too much":   {"exec yes", "signal: broken pipe"},
+		"too much":   {"exec yes", "it printed more than 1048576 bytes"},
+		"much error": {"exec yes >&2", "it printed more than 1048576 bytes"},
+		"no reason":  {"exit 3", "exit status 3: run it in a terminal to see why"},
 	} {
 		if _, err := plugged(t, c.line).bearer(context.Background()); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %q", name, err, c.want)

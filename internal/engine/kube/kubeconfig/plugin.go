@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -110,14 +109,23 @@ func (p *plugin) credentials(ctx context.Context) (*credentials, error) {
 	return c, nil
 }
 
+// line makes a text of the plugin safe to show.
+func line(s string, limit int) string { return visible.Line(truncate.Bytes(s, limit)) }
+
 // bounded keeps the first bytes. It does not embed its buffer, whose ReadFrom has no
 // bound.
-type bounded struct{ b bytes.Buffer }
+type bounded struct {
+	b        bytes.Buffer
+	exceeded bool
+}
+
+var errTooMuch = fmt.Errorf("it printed more than %d bytes", maxFile)
 
 // Write fails beyond the bound, which ends the program that writes.
 func (b *bounded) Write(p []byte) (int, error) {
 	if b.b.Len()+len(p) > maxFile {
-		return 0, errors.New("too much output")
+		b.exceeded = true
+		return 0, errTooMuch
 	}
 	return b.b.Write(p)
 }
@@ -127,16 +135,20 @@ func (p *plugin) run(ctx context.Context) (*credentials, error) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, p.info.Command, p.info.Args...)
 	cmd.WaitDelay = time.Second
-	cmd.Env = slices.Clone(os.Environ())
+	cmd.Env = os.Environ()
 	for _, e := range p.info.Env {
 		cmd.Env = append(cmd.Env, e.Name+"="+e.Value)
 	}
 	cmd.Env = append(cmd.Env, `KUBERNETES_EXEC_INFO={"apiVersion":"`+p.info.APIVersion+`","kind":"ExecCredential","spec":{"interactive":false}}`)
 	var stdout, stderr bounded
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		hint := cmp.Or(strings.TrimSpace(stderr.b.String()), p.info.InstallHint)
-		return nil, fmt.Errorf("%w: %s", err, visible.Line(truncate.Bytes(hint, 500)))
+	err := cmd.Run()
+	if stdout.exceeded || stderr.exceeded {
+		return nil, errTooMuch // rather than how the plugin took the closed pipe
+	}
+	if err != nil {
+		hint := cmp.Or(strings.TrimSpace(stderr.b.String()), p.info.InstallHint, "run it in a terminal to see why")
+		return nil, fmt.Errorf("%w: %s", err, line(hint, 500))
 	}
 	return parseCredentials(stdout.b.Bytes(), p.info.APIVersion, time.Now())
 }
@@ -158,7 +170,7 @@ func parseCredentials(b []byte, version string, now time.Time) (*credentials, er
 	}
 	switch {
 	case out.Kind != "ExecCredential" || out.APIVersion != version:
-		return nil, fmt.Errorf("its output is %s of %s, want ExecCredential of %s", visible.Line(truncate.Bytes(out.Kind, 80)), visible.Line(truncate.Bytes(out.APIVersion, 80)), version)
+		return nil, fmt.Errorf("its output is %s of %s, want ExecCredential of %s", line(out.Kind, 80), line(out.APIVersion, 80), version)
 	case out.Status == nil || out.Status.Token == "" && out.Status.Cert == "":
 		return nil, errors.New("its output has neither a token nor a certificate")
 	case strings.ContainsAny(out.Status.Token, "\r\n\x00"):
