@@ -7,6 +7,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/engine/kube/kubeapi"
+	"github.com/glovebox-dev/glovebox/internal/guest/podlink"
 	"github.com/glovebox-dev/glovebox/internal/truncate"
 	"github.com/glovebox-dev/glovebox/internal/visible"
 )
@@ -43,16 +44,8 @@ func exitOf(p *kubeapi.Pod) (engine.Exit, bool) {
 	return engine.Exit{Reason: engine.ExitCrashed, Detail: detail(strings.TrimSpace(p.Status.Reason + " " + p.Status.Message))}, true
 }
 
-// termination is the helper's message: see internal/guest/pod. A guest's root can forge
-// it, which changes only what is told about the guest.
-type termination struct {
-	Exited  *int   `json:"exited"`
-	Stopped bool   `json:"stopped"`
-	Error   string `json:"error"`
-}
-
 func exitOfContainer(p *kubeapi.Pod, t *kubeapi.Terminated) engine.Exit {
-	var message termination
+	var message podlink.Termination
 	told := json.Unmarshal([]byte(t.Message), &message) == nil
 	switch {
 	case t.Reason == "OOMKilled":

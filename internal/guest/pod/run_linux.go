@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/glovebox-dev/glovebox/internal/engine/stdiolink"
+	"github.com/glovebox-dev/glovebox/internal/guest/podlink"
 )
 
 const (
@@ -26,17 +27,8 @@ const (
 	terminationLog = "/dev/termination-log"
 )
 
-// Termination is the message of an ended container, as JSON.
-type Termination struct {
-	// Exited is the exit code of the agent; nil if it did not end on its own.
-	Exited *int `json:"exited,omitempty"`
-	// Stopped tells that the container was told to end.
-	Stopped bool `json:"stopped,omitempty"`
-	// Error tells why the helper could not run the agent.
-	Error string `json:"error,omitempty"`
-}
-
-func (t Termination) write() {
+// terminate writes the message of the container, which is about to end.
+func terminate(t podlink.Termination) {
 	b, err := json.Marshal(t)
 	if err == nil {
 		os.WriteFile(terminationLog, b, 0o600) // without it the exit code has to do
@@ -48,12 +40,12 @@ func run(args []string) (int, error) {
 	code, err := runAgent(args)
 	switch {
 	case err != nil:
-		Termination{Error: err.Error()}.write()
+		terminate(podlink.Termination{Error: err.Error()})
 	case code < 0:
-		Termination{Stopped: true}.write()
+		terminate(podlink.Termination{Stopped: true})
 		code = 0
 	default:
-		Termination{Exited: &code}.write()
+		terminate(podlink.Termination{Exited: &code})
 	}
 	return code, err
 }
@@ -128,7 +120,7 @@ type limited struct {
 	left int
 }
 
-// Write never fails: the agent must not end because nobody keeps its log.
+// Write never fails: a full log must not end the agent.
 func (l *limited) Write(p []byte) (int, error) {
 	if n := min(l.left, len(p)); n > 0 {
 		l.w.Write(p[:n])

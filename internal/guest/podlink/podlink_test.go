@@ -104,11 +104,11 @@ func TestSession_WriterWaitsForReader(t *testing.T) {
 		wrote <- err
 	}()
 	got := make([]byte, Window)
-	for n := 0; n < len(got); {
-		b.mu.Lock()
-		n = len(b.in)
-		b.mu.Unlock()
+	b.mu.Lock()
+	for len(b.in) < Window {
+		b.changed.Wait()
 	}
+	b.mu.Unlock()
 	select {
 	case err := <-wrote:
 		t.Fatalf("a write of more than the window has returned: %v", err)
