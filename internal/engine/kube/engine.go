@@ -91,11 +91,12 @@ func (e *Engine) open(ctx context.Context, cfg Config) (err error) {
 	if e.version, err = e.api.Version(ctx); err != nil {
 		return err
 	}
-	if _, err := e.api.GetRuntimeClass(ctx, e.class); err != nil {
-		if kubeapi.Code(err) == http.StatusNotFound {
-			return fmt.Errorf("the cluster has no runtime class %q, so Pods would share the nodes' kernel: install gVisor or Kata Containers, or name another class: %w", e.class, engine.ErrUnavailable)
-		}
+	exists, err := e.api.RuntimeClassExists(ctx, e.class)
+	if err != nil {
 		return err
+	}
+	if !exists {
+		return fmt.Errorf("the cluster has no runtime class %q, so Pods would share the nodes' kernel: install gVisor or Kata Containers, or name another class: %w", e.class, engine.ErrUnavailable)
 	}
 	if err := e.api.EnsureNetworkPolicy(ctx, e.namespace, denyAll()); err != nil {
 		e.log.Warn("no network policy for boxes; they have no network of their own, but their helpers' Pods do", logkey.Error, err)

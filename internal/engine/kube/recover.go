@@ -145,7 +145,7 @@ func (e *Engine) take(ctx context.Context, id string, s state, release func()) (
 	if !ok || found != id || pod.Metadata.UID != s.UID || helper != s.Helper || !isRunning(pod) {
 		return nil, engine.ErrGone
 	}
-	_, err = e.api.PatchPod(ctx, e.namespace, s.Pod, map[string]any{
+	err = e.api.PatchPod(ctx, e.namespace, s.Pod, map[string]any{
 		"metadata": map[string]any{"uid": s.UID, "labels": map[string]string{ownerLabel: e.owner.name}},
 	})
 	switch code := kubeapi.Code(err); {

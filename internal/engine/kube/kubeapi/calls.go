@@ -51,9 +51,8 @@ func (c *Client) DeletePod(ctx context.Context, namespace, name, uid string, gra
 }
 
 // PatchPod merges a patch into a Pod.
-func (c *Client) PatchPod(ctx context.Context, namespace, name string, patch any) (*Pod, error) {
-	out := new(Pod)
-	return out, c.do(ctx, request{method: http.MethodPatch, path: pods(namespace, name), body: patch, as: "application/merge-patch+json"}, out)
+func (c *Client) PatchPod(ctx context.Context, namespace, name string, patch any) error {
+	return c.do(ctx, request{method: http.MethodPatch, path: pods(namespace, name), body: patch, as: "application/merge-patch+json"}, nil)
 }
 
 // ListPods calls each for the Pods with the labels, page by page, and returns the version
@@ -82,19 +81,23 @@ func (c *Client) ListPods(ctx context.Context, namespace, selector string, each 
 	return "", fmt.Errorf("list Pods of namespace %s: more than %d", namespace, maxPages*pageSize)
 }
 
-// ClaimExists reports whether the namespace has a volume claim.
-func (c *Client) ClaimExists(ctx context.Context, namespace, name string) (bool, error) {
-	err := c.do(ctx, request{method: http.MethodGet, path: []string{"api", "v1", "namespaces", namespace, "persistentvolumeclaims", name}}, nil)
+// exists reports whether the cluster has the object with a path.
+func (c *Client) exists(ctx context.Context, path ...string) (bool, error) {
+	err := c.do(ctx, request{method: http.MethodGet, path: path}, nil)
 	if Code(err) == http.StatusNotFound {
 		return false, nil
 	}
 	return err == nil, err
 }
 
-// GetRuntimeClass returns a runtime class.
-func (c *Client) GetRuntimeClass(ctx context.Context, name string) (*RuntimeClass, error) {
-	out := new(RuntimeClass)
-	return out, c.do(ctx, request{method: http.MethodGet, path: []string{"apis", "node.k8s.io", "v1", "runtimeclasses", name}}, out)
+// ClaimExists reports whether the namespace has a volume claim.
+func (c *Client) ClaimExists(ctx context.Context, namespace, name string) (bool, error) {
+	return c.exists(ctx, "api", "v1", "namespaces", namespace, "persistentvolumeclaims", name)
+}
+
+// RuntimeClassExists reports whether the cluster has a runtime class.
+func (c *Client) RuntimeClassExists(ctx context.Context, name string) (bool, error) {
+	return c.exists(ctx, "apis", "node.k8s.io", "v1", "runtimeclasses", name)
 }
 
 func policies(namespace string, name ...string) []string {

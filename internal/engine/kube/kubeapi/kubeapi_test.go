@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -83,8 +84,13 @@ func TestGetPod_EscapesNames(t *testing.T) {
 
 func TestGetPod_ClusterIsDown(t *testing.T) {
 	c := hostile(t, nil)
-	c.cluster.Server.Host = "127.0.0.1:1"
-	if _, err := c.GetPod(t.Context(), "boxes", "x"); err == nil || !strings.Contains(err.Error(), "reach the cluster test at 127.0.0.1:1") {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	c.cluster.Server.Host = l.Addr().String()
+	if _, err := c.GetPod(t.Context(), "boxes", "x"); err == nil || !strings.Contains(err.Error(), "reach the cluster test at "+l.Addr().String()) {
 		t.Errorf("got %v", err)
 	}
 	stop := errors.New("stopped")
@@ -232,9 +238,11 @@ func TestExec_Refused(t *testing.T) {
 		t.Errorf("an old cluster: got %v", err)
 	}
 	stop := errors.New("stopped")
-	silent := hostile(t, func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	ctx, cancel := context.WithCancelCause(t.Context())
-	time.AfterFunc(20*time.Millisecond, func() { cancel(stop) })
+	silent := hostile(t, func(w http.ResponseWriter, r *http.Request) {
+		cancel(stop)
+		<-r.Context().Done()
+	})
 	if _, err := silent.Exec(ctx, "boxes", "x", "box", "true"); !errors.Is(err, stop) {
 		t.Errorf("a cluster that does not answer: got %v, want the cause", err)
 	}

@@ -5,7 +5,6 @@ import "time"
 // Meta is the metadata of an object.
 type Meta struct {
 	Name              string            `json:"name,omitempty"`
-	Namespace         string            `json:"namespace,omitempty"`
 	UID               string            `json:"uid,omitempty"`
 	ResourceVersion   string            `json:"resourceVersion,omitempty"`
 	Labels            map[string]string `json:"labels,omitempty"`
@@ -34,7 +33,6 @@ type Pod struct {
 // PodSpec is what a Pod shall be.
 type PodSpec struct {
 	RuntimeClassName              string       `json:"runtimeClassName,omitempty"`
-	NodeSelector                  StringMap    `json:"nodeSelector,omitempty"`
 	AutomountServiceAccountToken  *bool        `json:"automountServiceAccountToken,omitempty"`
 	EnableServiceLinks            *bool        `json:"enableServiceLinks,omitempty"`
 	RestartPolicy                 string       `json:"restartPolicy,omitempty"`
@@ -163,7 +161,6 @@ type Waiting struct {
 // Terminated tells why a container has ended.
 type Terminated struct {
 	ExitCode int    `json:"exitCode"`
-	Signal   int    `json:"signal"`
 	Reason   string `json:"reason"`
 	Message  string `json:"message"`
 }
@@ -200,10 +197,4 @@ type NetworkPolicySpec struct {
 // Selector selects objects by their labels.
 type Selector struct {
 	MatchLabels StringMap `json:"matchLabels"`
-}
-
-// RuntimeClass is a way to run containers.
-type RuntimeClass struct {
-	Metadata Meta   `json:"metadata"`
-	Handler  string `json:"handler"`
 }
