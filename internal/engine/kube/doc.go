@@ -11,5 +11,5 @@
 // replica needs to List and Recover it, and replicas may share a Pod. Each Engine has a
 // Lease; Pods of owners that no longer renew theirs are removed after Config.OrphanAfter.
 //
-// Limits are those of the Pod; there are no snapshots, pauses and statistics.
+// Limits are those of the Pod. The engine has no snapshots, pauses or statistics.
 package kube

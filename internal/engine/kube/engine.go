@@ -70,7 +70,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 		return nil, fmt.Errorf("open the Kubernetes engine: %w", err)
 	}
 	if cfg.Helper.Image == nil || cfg.Helper.Image.Name == "" {
-		return nil, fmt.Errorf("open the Kubernetes engine: no image has the helper: %w", engine.ErrInvalid)
+		return nil, fmt.Errorf("open the Kubernetes engine: Config.Helper names no image with the helper: %w", engine.ErrInvalid)
 	}
 	e := &Engine{
 		api: kubeapi.New(cluster), namespace: cmp.Or(cfg.Namespace, cluster.Namespace),
@@ -99,7 +99,8 @@ func (e *Engine) open(ctx context.Context, cfg Config) (err error) {
 		return fmt.Errorf("the cluster has no runtime class %q, so Pods would share the nodes' kernel: install gVisor or Kata Containers, or name another class: %w", e.class, engine.ErrUnavailable)
 	}
 	if err := e.api.EnsureNetworkPolicy(ctx, e.namespace, denyAll()); err != nil {
-		e.log.Warn("no network policy for boxes; they have no network of their own, but their helpers' Pods do", logkey.Error, err)
+		e.log.Warn("no network policy denies the Pods of boxes all traffic; boxes have no network, but the helpers beside them do",
+			logkey.Fix, "allow the role to create networkpolicies: see docs/kubernetes.md", logkey.Error, err)
 	}
 	if e.owner, err = newOwner(ctx, e.api, e.namespace, e.log); err != nil {
 		return err
@@ -177,8 +178,7 @@ func (e *Engine) boot(ctx context.Context, id string, pod *kubeapi.Pod, release 
 		err = context.Cause(ctx)
 	}
 	if err != nil {
-		g.doom()
-		g.end.Wait(context.Background()) // ends when the Pod is gone
+		g.abandon()
 		return nil, err
 	}
 	return g, nil

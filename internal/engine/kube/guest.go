@@ -22,7 +22,8 @@ const (
 	goneCheck = 2 * time.Second
 	// maxBackoff bounds the time between two attempts at a request.
 	maxBackoff = 10 * time.Second
-	// closeWait bounds the wait for Pods when the engine is closed.
+	// closeWait bounds the wait for Pods when the engine is closed or a creation has
+	// failed.
 	closeWait = time.Minute
 )
 
@@ -35,11 +36,12 @@ type guest struct {
 	helper  string // path of the helper in the container
 	release func() // frees the id; may be repeated
 
-	end      *guests.End
+	end *guests.End
+	// These channels are closed with mu held.
 	detached chan struct{} // closed by Detach
 	ready    chan struct{} // closed when the Pod runs, or has failed or ended
 	over     chan struct{} // closed when the Pod's end has been seen
-	gone     chan struct{} // closed when the cluster has the Pod no longer
+	gone     chan struct{} // closed when the cluster no longer has the Pod
 	doomed   chan struct{} // closed when the Pod shall end
 
 	dialling chan struct{} // holds an element while a Dial is in progress
@@ -48,11 +50,6 @@ type guest struct {
 	running bool        // guarded by mu
 	failed  error       // guarded by mu; why it does not start
 	exit    engine.Exit // guarded by mu; valid once over is closed
-	destroy bool        // guarded by mu; doomed is closed
-	isOver  bool        // guarded by mu
-	isGone  bool        // guarded by mu
-	isReady bool        // guarded by mu
-	isLet   bool        // guarded by mu; detached is closed
 	current *conn       // guarded by mu; nil: none
 }
 
@@ -70,7 +67,7 @@ func (e *Engine) adopt(id string, pod *kubeapi.Pod, release func()) *guest {
 	e.byID[g.uid] = g
 	e.mu.Unlock()
 	g.update(pod)
-	go g.run()
+	e.workers.Go(g.run)
 	return g
 }
 
@@ -92,42 +89,48 @@ func (g *guest) update(pod *kubeapi.Pod) {
 		g.overLocked(exit)
 	case isRunning(pod):
 		g.running = true
-		g.readyLocked()
+		closeOnce(g.ready)
 	case failed != nil && !g.running:
 		g.failed = failed
-		g.readyLocked()
+		closeOnce(g.ready)
 	}
 }
 
-// vanished learns that the cluster has the Pod no longer.
+// vanished learns that the cluster no longer has the Pod.
 func (g *guest) vanished() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.overLocked(engine.Exit{Reason: engine.ExitDestroyed, Detail: "the Pod was deleted"})
-	if !g.isGone {
-		g.isGone = true
-		close(g.gone)
+	closeOnce(g.gone)
+}
+
+// isClosed reports whether c is closed. Nothing is sent to it.
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }
 
-func (g *guest) readyLocked() {
-	if !g.isReady {
-		g.isReady = true
-		close(g.ready)
+// closeOnce closes c unless it is closed. Callers hold the lock of those who close it.
+func closeOnce(c chan struct{}) {
+	if !isClosed(c) {
+		close(c)
 	}
 }
 
 func (g *guest) overLocked(exit engine.Exit) {
-	if g.isOver {
+	if isClosed(g.over) {
 		return
 	}
-	g.isOver = true
 	g.exit = exit
-	if g.destroy {
+	if isClosed(g.doomed) {
 		g.exit = engine.Exit{Reason: engine.ExitDestroyed}
 	}
 	close(g.over)
-	g.readyLocked()
+	closeOnce(g.ready)
 }
 
 // failure returns why the Pod has not started, once it is ready.
@@ -135,11 +138,11 @@ func (g *guest) failure() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
-	case g.running && !g.isOver:
+	case g.running && !isClosed(g.over):
 		return nil
 	case g.failed != nil:
 		return g.failed
-	case g.isOver:
+	case isClosed(g.over):
 		return fmt.Errorf("the Pod has ended at its start: %s %s (exit code %d): %w", g.exit.Reason, g.exit.Detail, g.exit.Code, engine.ErrUnavailable)
 	}
 	return nil
@@ -149,9 +152,17 @@ func (g *guest) failure() error {
 func (g *guest) doom() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !g.destroy {
-		g.destroy = true
-		close(g.doomed)
+	closeOnce(g.doomed)
+}
+
+// abandon makes the Pod of a failed creation end, and waits for closeWait at most until it
+// is gone. After that, run goes on with the removal.
+func (g *guest) abandon() {
+	g.doom()
+	ctx, cancel := context.WithTimeout(context.Background(), closeWait)
+	defer cancel()
+	if _, err := g.end.Wait(ctx); err != nil {
+		g.e.log.Warn("the Pod of a failed creation does not end", logkey.Guest, g.id, logkey.Error, err)
 	}
 }
 
@@ -235,16 +246,13 @@ func (g *guest) ID() string { return g.id }
 
 // lost returns ErrGone if the guest has ended or was detached.
 func (g *guest) lost() error {
-	select {
-	case <-g.detached:
+	switch {
+	case isClosed(g.detached):
 		return fmt.Errorf("detached: %w", engine.ErrGone)
-	case <-g.over:
+	case isClosed(g.over), isClosed(g.doomed):
 		return engine.ErrGone
-	case <-g.doomed:
-		return engine.ErrGone
-	default:
-		return nil
 	}
+	return nil
 }
 
 // Dial opens the stream to the agent. See engine.Guest.
@@ -339,10 +347,7 @@ func (g *guest) Wait(ctx context.Context) (engine.Exit, error) {
 
 // Destroy ends the guest. See engine.Guest.
 func (g *guest) Destroy(ctx context.Context) error {
-	g.mu.Lock()
-	detached := g.isLet
-	g.mu.Unlock()
-	if detached {
+	if isClosed(g.detached) {
 		return fmt.Errorf("destroy guest %q: detached: %w", g.id, engine.ErrGone)
 	}
 	g.doom()

@@ -13,13 +13,15 @@ import (
 )
 
 const (
+	// leaseSeconds is how long a Lease counts without a renewal: an engine may miss three
+	// renewals, as when the API server restarts.
 	leaseSeconds = 60
 	renewEvery   = leaseSeconds * time.Second / 4
 	microTime    = "2006-01-02T15:04:05.000000Z07:00"
 )
 
-// owner is the Lease of an Engine: Pods carry its name, so that other engines know when
-// nobody is left who would destroy them.
+// owner is the Lease of an Engine. Pods carry its name, so that other engines know when
+// their owner has gone and they must remove them.
 type owner struct {
 	api       *kubeapi.Client
 	namespace string
@@ -104,7 +106,8 @@ func (e *Engine) sweep(ctx context.Context, owners map[string]watched, after tim
 		}
 	})
 	if err != nil {
-		return // the next sweep tries again
+		e.log.Debug("cannot look for Pods whose owners are gone; the next sweep tries again", logkey.Error, err)
+		return
 	}
 	for name := range owners {
 		if pods[name] == nil {
@@ -129,8 +132,14 @@ func (e *Engine) sweep(ctx context.Context, owners map[string]watched, after tim
 			continue
 		}
 		for _, p := range orphans {
-			if err := e.api.DeletePod(ctx, e.namespace, p.name, p.uid, graceSeconds); err == nil {
+			err := e.api.DeletePod(ctx, e.namespace, p.name, p.uid, graceSeconds)
+			switch code := kubeapi.Code(err); {
+			case err == nil:
 				e.log.Info("removed a Pod whose owner is gone", logkey.Guest, detail(p.name))
+			case ctx.Err() != nil:
+				return
+			case code != http.StatusNotFound && code != http.StatusConflict: // another engine was faster
+				e.log.Warn("cannot remove a Pod whose owner is gone; the next sweep tries again", logkey.Guest, detail(p.name), logkey.Error, err)
 			}
 		}
 	}

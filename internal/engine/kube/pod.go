@@ -42,8 +42,8 @@ const (
 // word is an id that may be part of a name in Kubernetes.
 var word = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?$`)
 
-// podName returns the name of a guest's Pod. Ids are words of more kinds than names in
-// Kubernetes; those that are none are hashed, under another prefix.
+// podName returns the name of a guest's Pod. Kubernetes does not accept every id in a
+// name; podName hashes the others and gives them another prefix.
 func podName(id string) string {
 	if word.MatchString(id) {
 		return "box-" + id
@@ -100,7 +100,7 @@ func (e *Engine) pod(ctx context.Context, id string, s *engine.Spec) (*kubeapi.P
 			return nil, err
 		}
 		if !exists {
-			return nil, fmt.Errorf("namespace %s has no volume claim %q: %w", e.namespace, m.Volume, engine.ErrInvalid)
+			return nil, fmt.Errorf("namespace %s has no volume claim %q; create it, or name one of: kubectl get pvc: %w", e.namespace, m.Volume, engine.ErrInvalid)
 		}
 		name := "volume-" + strconv.Itoa(i)
 		p.Spec.Volumes = append(p.Spec.Volumes, kubeapi.Volume{Name: name, Claim: &kubeapi.Claim{ClaimName: m.Volume, ReadOnly: m.ReadOnly}})
@@ -129,9 +129,9 @@ func literal(argv []string) []string {
 	return out
 }
 
-// newPod returns a Pod with one container and as few rights as the helper needs: root in
-// the container, to make the namespaces of the agent, with three capabilities: kernels want SETFCAP of those
-// who map root into a new namespace.
+// newPod returns a Pod with one container that has only the rights of the helper: it runs
+// as root to make the agent's namespaces, and has three capabilities. Kernels demand
+// SETFCAP from a process that maps root into a new namespace.
 func newPod(id, owner, class string) *kubeapi.Pod {
 	nonce := make([]byte, 16)
 	rand.Read(nonce) // never fails

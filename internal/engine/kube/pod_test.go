@@ -81,6 +81,7 @@ func TestPod_RefusesWhatNodesLack(t *testing.T) {
 		"tree":            func(s *engine.Spec) { s.Root.Image, s.Root.Tree = nil, &engine.Tree{Dir: "/"} },
 		"image by digest": func(s *engine.Spec) { s.Root.Image = nameless },
 		"agent of host":   func(s *engine.Spec) { s.Agent.Image = nil },
+		"frozen volume":   func(s *engine.Spec) { s.Mounts = []engine.Mount{{Volume: "v", Guest: "/v", Frozen: true}} },
 		"host volume":     func(s *engine.Spec) { s.Mounts = []engine.Mount{{Host: "/srv", Guest: "/srv"}} },
 	} {
 		s := specOf(image("box"), image("box"))

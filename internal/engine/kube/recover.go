@@ -85,9 +85,8 @@ func (e *Engine) Detach(_ context.Context, id string) error {
 
 func (g *guest) detach() error {
 	g.mu.Lock()
-	ours := !g.isLet && !g.isOver && !g.destroy
+	ours := g.lost() == nil
 	if ours {
-		g.isLet = true
 		close(g.detached)
 	}
 	g.mu.Unlock()

@@ -1,0 +1,167 @@
+package kube
+
+import (
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/engine/guests"
+	"github.com/glovebox-dev/glovebox/internal/engine/kube/kubeapi"
+	"github.com/glovebox-dev/glovebox/internal/engine/kube/kubeconfig"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
+)
+
+// failing returns an engine of a cluster that answers requests with h, and its log.
+func failing(t *testing.T, h http.HandlerFunc) (*Engine, *bytes.Buffer) {
+	t.Helper()
+	s := httptest.NewTLSServer(h)
+	t.Cleanup(s.Close)
+	server, err := url.Parse(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := s.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
+	e := testEngine()
+	e.namespace = "boxes"
+	e.api = kubeapi.New(&kubeconfig.Cluster{Server: server, Name: "test", Auth: &kubeconfig.Auth{}, TLS: &tls.Config{RootCAs: roots}})
+	t.Cleanup(e.api.Close)
+	log := new(bytes.Buffer)
+	e.log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	return e, log
+}
+
+// held returns a guest of an engine without a cluster, whose Pod does not end.
+func held() (*Engine, *guest) {
+	e := testEngine()
+	e.set, e.byID = guests.NewSet[*guest](), make(map[string]*guest)
+	pod := new(kubeapi.Pod)
+	pod.Metadata.Name, pod.Metadata.UID = "box-b", "u"
+	return e, e.adopt("b", pod, func() {})
+}
+
+func TestOpen_NamesTheConfigurationWithoutHelper(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config")
+	config := `{clusters: [{name: c, cluster: {server: "https://c.example"}}], contexts: [{name: c, context: {cluster: c}}], current-context: c}`
+	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Open(t.Context(), Config{Cluster: kubeconfig.Options{Path: path}})
+	if !errors.Is(err, engine.ErrInvalid) || !strings.Contains(err.Error(), "Config.Helper") {
+		t.Errorf("got %v, want ErrInvalid about Config.Helper", err)
+	}
+}
+
+func TestOpen_WithoutNetworkPolicy(t *testing.T) {
+	e, log := failing(t, func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.Contains(r.URL.Path, "networkpolicies"):
+			w.WriteHeader(http.StatusForbidden)
+		case r.Method == http.MethodPost: // the Lease: the engine does not open
+			w.WriteHeader(http.StatusInternalServerError)
+		default:
+			io.WriteString(w, "{}")
+		}
+	})
+	if err := e.open(t.Context(), Config{}); kubeapi.Code(err) != http.StatusInternalServerError {
+		t.Fatalf("got %v", err)
+	}
+	for _, want := range []string{"level=WARN", "no network policy denies the Pods of boxes all traffic", logkey.Fix + "=", "docs/kubernetes.md"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("the log lacks %q:\n%s", want, log)
+		}
+	}
+}
+
+func TestPod_MissingClaim(t *testing.T) {
+	e, _ := failing(t, http.NotFound)
+	s := specOf(image("box"), image("box"))
+	s.Mounts = []engine.Mount{{Volume: "v", Guest: "/v"}}
+	_, err := e.pod(t.Context(), "b", s)
+	if !errors.Is(err, engine.ErrInvalid) || !strings.Contains(err.Error(), `namespace boxes has no volume claim "v"; create it, or name one of: kubectl get pvc`) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestGuestAbandon_PodStays checks that a creation does not wait for ever for a Pod that
+// does not end.
+func TestGuestAbandon_PodStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &guest{e: &Engine{log: slog.New(slog.DiscardHandler)}, end: guests.NewEnd(), doomed: make(chan struct{})}
+		start := time.Now()
+		g.abandon()
+		if waited := time.Since(start); waited != closeWait || !isClosed(g.doomed) {
+			t.Errorf("waited %v, doomed %t; want %v and true", waited, isClosed(g.doomed), closeWait)
+		}
+	})
+}
+
+func TestAdopt_EngineWaitsForGuests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, g := held()
+		ended := make(chan struct{})
+		go func() {
+			e.workers.Wait()
+			close(ended)
+		}()
+		synctest.Wait()
+		if isClosed(ended) {
+			t.Error("the engine does not wait for its guest")
+		}
+		if err := g.detach(); err != nil {
+			t.Error(err)
+		}
+		<-ended
+	})
+}
+
+func TestSweep_LogsFailures(t *testing.T) {
+	var deleted []string
+	broken := false
+	e, log := failing(t, func(w http.ResponseWriter, r *http.Request) {
+		name := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
+		switch {
+		case r.Method == http.MethodDelete:
+			deleted = append(deleted, name)
+			w.WriteHeader(map[string]int{"one": 500, "two": 404, "three": 200}[name])
+			io.WriteString(w, "{}")
+		case name == "pods" && broken:
+			w.WriteHeader(500)
+		case name == "pods":
+			io.WriteString(w, `{"items":[`)
+			for i, name := range []string{"one", "two", "three"} {
+				fmt.Fprintf(w, `%s{"metadata":{"name":%q,"uid":"u","labels":{%q:"gone"}}}`, strings.Repeat(",", min(i, 1)), name, ownerLabel)
+			}
+			io.WriteString(w, `]}`)
+		default: // the Lease of the owner
+			w.WriteHeader(http.StatusNotFound)
+		}
+	})
+	owners, start := make(map[string]watched), time.Now()
+	e.sweep(t.Context(), owners, time.Hour, start)
+	e.sweep(t.Context(), owners, time.Hour, start.Add(time.Hour))
+	if want := []string{"one", "two", "three"}; !slices.Equal(deleted, want) {
+		t.Errorf("deleted %q, want %q", deleted, want)
+	}
+	broken = true
+	e.sweep(t.Context(), owners, time.Hour, start.Add(time.Hour))
+	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
+	if len(lines) != 3 || !strings.Contains(lines[0], "level=WARN") || !strings.Contains(lines[0], logkey.Guest+"=one") || !strings.Contains(lines[0], logkey.Error+"=") ||
+		!strings.Contains(lines[1], "level=INFO") || !strings.Contains(lines[1], logkey.Guest+"=three") ||
+		!strings.Contains(lines[2], "level=DEBUG") || !strings.Contains(lines[2], logkey.Error+"=") {
+		t.Errorf("logged:\n%s", log)
+	}
+}
