@@ -102,8 +102,8 @@ const UserID = 1000
 // code cannot write. Ownership of other files, including those created by the
 // guest's root, is up to the engine.
 //
-// In a Frozen volume nobody can write, but the guest takes it for a writable one: a
-// snapshot fits the spec whether its volumes are frozen or not, as a snapshot of a
+// The host refuses all writes to a Frozen volume, but the guest takes it for a writable
+// one: a snapshot fits the spec whether its volumes are frozen or not, as a snapshot of a
 // ReadOnly one does not. An engine that cannot freeze a volume returns ErrUnsupported.
 type Mount struct {
 	Host     string // absolute, without symbolic links

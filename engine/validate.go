@@ -37,8 +37,7 @@ func (s *Spec) Validate() error {
 	for _, m := range s.Mounts {
 		err = cmp.Or(err, m.validate())
 	}
-	l := s.Limits
-	switch {
+	switch l := s.Limits; {
 	case err != nil:
 	case len(s.Hostname) > maxHostname:
 		return invalid("hostname of %d bytes is longer than %d", len(s.Hostname), maxHostname)
