@@ -111,7 +111,7 @@ type Config struct {
 	FinishTemplates  bool          `group:"boxes" key:"finish-templates" env:"GLOVEBOX_FINISH_TEMPLATES" default:"true" kind:"bool" short:"finish templates after a quick client" help:"If the client of a server over standard input and output leaves before the templates are built, finish them in a separate process. It ends after 5 minutes at most."`
 
 	// Volumes.
-	Volumes        []Volume `group:"volumes" key:"volume" env:"MSB_SHARED_VOLUME_PATH" default:"" kind:"volumes" short:"share a host directory with every box" help:"Host directories that every box sees, as host:container, with the options :ro, :rw and :quota=2G: a JSON array or a comma-separated list. With {owner} at the end of the host path, each owner has a directory of its own."`
+	Volumes        []Volume `group:"volumes" key:"volume" env:"MSB_SHARED_VOLUME_PATH" default:"" kind:"volumes" short:"share a host directory with every box" help:"Host directories that every box sees, as host:container, with the options :ro and :rw: a JSON array or a comma-separated list. With {owner} at the end of the host path, each owner has a directory of its own, which may have :quota=2G."`
 	VolumeRoots    []string `group:"volumes" key:"volume-roots" env:"GLOVEBOX_VOLUME_ROOTS" default:"" kind:"dirs" short:"allow volumes only below these directories" help:"If set, volumes must be below one of these directories."`
 	VolumesEnabled bool     `group:"volumes" key:"enable-volumes" env:"MSB_ENABLE_VOLUME_MAPPING" default:"true" kind:"bool" short:"share the volumes; false ignores them" help:"Share the volumes. If false, they are ignored."`
 
@@ -162,7 +162,7 @@ type Volume struct {
 	Guest    string // absolute and clean
 	ReadOnly bool
 	Writable bool  // :rw was given
-	Quota    int64 // bytes; 0: none
+	Quota    int64 // bytes of each owner's directory, only if PerOwner; 0: none
 	// Defaulted says that it is ReadOnly without :ro, since it belongs to root.
 	Defaulted bool
 	PerOwner  bool // {owner} was given: each owner has a directory of its own below Host

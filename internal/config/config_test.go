@@ -247,27 +247,36 @@ func TestLoad_VolumePerOwner(t *testing.T) {
 	if want := []Volume{{Host: dir, Guest: "/shared", PerOwner: true}}; err != nil || !reflect.DeepEqual(c.Volumes, want) {
 		t.Errorf("got %+v, %v, want %+v", c, err, want)
 	}
-	c, _, err = load(t, []string{"--volume", dir + "/{owner}:/shared:quota=2G", "--volume", dir + "/./{owner}:/same:rw:quota=500M"})
-	if err != nil || (c.Volumes[0].Quota != 2<<30 || c.Volumes[1].Quota != 500<<20 || !c.Volumes[1].Writable) {
-		t.Errorf("with quotas: got %+v", c.Volumes)
+	c, _, err = load(t, []string{"--volume", dir + "/{owner}:/shared:quota=2G", "--volume", dir + "/./{owner}:/same:rw:quota=2048M",
+		"--volume", dir + "/{owner}:/look:ro"})
+	if err != nil || (c.Volumes[0].Quota != 2<<30 || c.Volumes[1].Quota != 2<<30 || !c.Volumes[1].Writable || c.Volumes[2].Quota != 0) {
+		t.Errorf("with quotas: got %+v, %v", c, err)
 	}
 	for text, want := range map[string]string{
-		dir + ":/a:quota=":                                  "must be a size",
-		dir + ":/a:quota=2":                                 "must be a size",
-		dir + ":/a:quota=0M":                                "must be a size",
-		dir + ":/a:quota=-1G":                               "must be a size",
-		dir + ":/a:quota=1001T":                             "must be a size",
-		dir + ":/a:ro:quota=1G":                             "a read-only volume has no quota",
-		dir + "/{owner}/x:/shared":                          "{owner} must be the last element",
-		dir + "/x-{owner}:/shared":                          "{owner} must be the last element",
-		dir + "/missing/{owner}:/shared":                    "no such file",
-		"/{owner}:/shared":                                  "the host path is empty",
-		dir + "/{owner}:/shared:ro:rw":                      "exclude each other",
-		dir + "/{owner}:/shared::ro":                        "is empty",
-		dir + "/{owner}:/shared," + dir + ":/all":           "directory for each owner",
-		dir + "/{owner}:/shared," + dir + "/sub:/sub:ro":    "directory for each owner",
-		dir + "/sub/{owner}:/shared," + dir + ":/all":       "directory for each owner",
-		dir + "/sub/{owner}:/shared," + dir + "/{owner}:/b": "directory for each owner",
+		dir + ":/a:quota=":      "must be a size",
+		dir + ":/a:quota=2":     "must be a size",
+		dir + ":/a:quota=0M":    "must be a size",
+		dir + ":/a:quota=-1G":   "must be a size",
+		dir + ":/a:quota=1001T": "must be a size",
+		dir + ":/a:ro:quota=1G": "a read-only volume has no quota",
+		dir + ":/a:quota=1G":    "/srv/shared/{owner}:/shared:quota=2G",
+		dir + "/{owner}:/a:quota=1G," + dir + "/{owner}:/b:quota=2G":     "different quotas",
+		dir + "/{owner}:/a:quota=1G," + dir + "/{owner}:/b":              "different quotas",
+		dir + "/{owner}:/a," + dir + "/sub/../{owner}:/b:rw:quota=1G":    "different quotas",
+		dir + "/{owner}:/a:quota=1G," + dir + ":/b":                      "directory for each owner",
+		dir + "/{owner}:/a:quota=1G," + dir + "/sub:/b":                  "directory for each owner",
+		dir + "/{owner}:/a:quota=1G," + dir + "/sub/{owner}:/b:quota=1G": "directory for each owner",
+		dir + "/sub/{owner}:/a:quota=1G," + dir + ":/b:rw":               "directory for each owner",
+		dir + "/{owner}/x:/shared":                                       "{owner} must be the last element",
+		dir + "/x-{owner}:/shared":                                       "{owner} must be the last element",
+		dir + "/missing/{owner}:/shared":                                 "no such file",
+		"/{owner}:/shared":                                               "the host path is empty",
+		dir + "/{owner}:/shared:ro:rw":                                   "exclude each other",
+		dir + "/{owner}:/shared::ro":                                     "is empty",
+		dir + "/{owner}:/shared," + dir + ":/all":                        "directory for each owner",
+		dir + "/{owner}:/shared," + dir + "/sub:/sub:ro":                 "directory for each owner",
+		dir + "/sub/{owner}:/shared," + dir + ":/all":                    "directory for each owner",
+		dir + "/sub/{owner}:/shared," + dir + "/{owner}:/b":              "directory for each owner",
 	} {
 		if _, _, err := load(t, nil, "MSB_SHARED_VOLUME_PATH", text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", text, err, want)

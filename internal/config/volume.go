@@ -90,11 +90,16 @@ func parseSize(text string) (bytes int64, ok bool) {
 }
 
 // checkVolumes returns an error if a volume and another, in which each owner has a
-// directory, contain each other: boxes must not reach the directories of all owners.
+// directory, contain each other: boxes must not reach the directories of all owners. It
+// also returns one if boxes could write to a directory with a quota through a mapping with
+// another quota or none.
 func checkVolumes(volumes []Volume) error {
 	for i, v := range volumes {
 		for j, other := range volumes {
 			same := other.PerOwner && other.Host == v.Host
+			if v.PerOwner && same && v.Quota != other.Quota && !v.ReadOnly && !other.ReadOnly {
+				return invalid("MSB_SHARED_VOLUME_PATH: %s/{owner} is shared at %s and %s with different quotas; give both the same quota, or share one of them with :ro", v.Host, v.Guest, other.Guest)
+			}
 			if i != j && v.PerOwner && !same && (within([]string{v.Host}, other.Host) || within([]string{other.Host}, v.Host)) {
 				return invalid("MSB_SHARED_VOLUME_PATH: the volume %s must not contain or lie in %s, which has a directory for each owner", other.Host, v.Host)
 			}
@@ -123,6 +128,8 @@ func parseVolume(item string) (v Volume, why string) {
 		return v, "the host path is empty"
 	case guest == "":
 		return v, "the container path is empty"
+	case v.Quota > 0 && !v.PerOwner:
+		return v, "quota= needs a directory for each owner, as in /srv/shared/{owner}:/shared:quota=2G, since one owner could use up a common quota for the others"
 	case strings.Contains(host, ownerMark):
 		return v, "{owner} must be the last element of the host path, as in /srv/shared/{owner}:/shared"
 	case !filepath.IsAbs(host):
