@@ -89,11 +89,10 @@ type Parts struct {
 	// Agents finds the agent of another version of Glovebox by the SHA-256 of its
 	// executable, in hex, for boxes that run it. nil: there are no others.
 	Agents func(sum string) (engine.Program, bool)
-	// Volumes returns the volumes of an owner's boxes, at the paths and with the modes of
-	// Machines.Volumes. It is called for each machine of a box, once the owner is known.
-	// Then there is no pool, and Machines.Volumes are those of machines without an owner:
-	// what one of them writes must not reach a box. nil: all boxes have Machines.Volumes.
-	Volumes func(Owner) ([]engine.Mount, error)
+	// Volumes chooses the volumes of an owner's boxes. Then there is no pool, and
+	// Machines.Volumes are those of machines without an owner: what one of them writes must
+	// not reach a box. nil: all boxes have Machines.Volumes.
+	Volumes Volumes
 	// Networks gives boxes their networks; nil: boxes have none. Not closed by the Manager.
 	Networks Networks
 	// Scratch lists the directories for snapshots that live for a moment. One that has no

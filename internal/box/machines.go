@@ -154,7 +154,7 @@ func (f *machineFactory) makerFor(owner Owner) (*machine.Maker, error) {
 	if f.parts.Volumes == nil {
 		return f.parts.Machines, nil
 	}
-	volumes, err := f.parts.Volumes(owner)
+	volumes, err := f.parts.Volumes.Of(owner)
 	if err != nil {
 		return nil, fmt.Errorf("choose the volumes of the box: %w", err)
 	}

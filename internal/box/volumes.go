@@ -6,26 +6,29 @@ import (
 	"strings"
 
 	"github.com/glovebox-dev/glovebox/engine"
-	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
+
+// Volumes chooses the volumes of boxes, at the paths and with the modes of
+// Parts.Machines.Volumes. Its methods may be called concurrently.
+type Volumes interface {
+	// Of returns the volumes for a new machine of an owner's box, and creates what is
+	// missing.
+	Of(Owner) ([]engine.Mount, error)
+	// Peek returns what Of would return now, without a look at the disk.
+	Peek(Owner) []engine.Mount
+}
 
 // Volumes returns the volumes that boxes have; their host directories may be others for
 // each owner, see VolumesOf.
 func (m *Manager) Volumes() []engine.Mount { return slices.Clone(m.parts.Machines.Volumes) }
 
-// VolumesOf returns the volumes of an owner's boxes.
-//
-// Errors: CodeNotReady if they cannot be had now.
-func (m *Manager) VolumesOf(owner Owner) ([]engine.Mount, error) {
-	k, err := m.machines.makerFor(owner)
-	if err != nil {
-		m.log.Warn("volumes of an owner not opened", logkey.Error, err)
-		return nil, &Error{
-			Code: CodeNotReady, Op: "list volumes", Msg: "The shared directories cannot be opened",
-			Hint: "The operator finds the reason in the server's log.",
-		}
+// VolumesOf returns the volumes of an owner's boxes. It creates nothing: a directory of the
+// host may be missing until the owner's first box.
+func (m *Manager) VolumesOf(owner Owner) []engine.Mount {
+	if m.parts.Volumes == nil {
+		return m.Volumes()
 	}
-	return slices.Clone(k.Volumes), nil
+	return m.parts.Volumes.Peek(owner)
 }
 
 // volumes returns the volumes of the box's machine.
@@ -35,47 +38,23 @@ func (b *Box) volumes() []engine.Mount {
 	return b.maker.Volumes
 }
 
-// ReviseVolumes compares the volumes of the boxes in memory with those that Parts.Volumes
-// returns now. A box with a writable volume that is frozen now leaves memory at once, also
-// during a call, and the next call on its id wakes it with the frozen volume. A box whose
-// volume is frozen no more leaves memory when it is idle. A box that cannot be hibernated
-// ends. Nothing is done while Parts.Volumes is nil.
-func (m *Manager) ReviseVolumes() {
-	if m.parts.Volumes == nil {
-		return
-	}
-	wanted := make(map[Owner][]engine.Mount)
-	for _, owner := range m.reg.owners() {
-		volumes, err := m.parts.Volumes(owner)
-		if err != nil {
-			m.log.Warn("volumes of an owner not opened", logkey.Error, err)
-			continue
-		}
-		wanted[owner] = volumes
-	}
+// ReviseVolumes compares the volumes of an owner's boxes in memory with those that
+// Parts.Volumes returns now. A box with a writable volume that is frozen now leaves memory at
+// once, also during a call, and the next call on its id wakes it with the frozen volume. A
+// box whose volume is frozen no more leaves memory when it is idle. A box that cannot be
+// hibernated ends.
+func (m *Manager) ReviseVolumes(owner Owner) {
+	want := m.VolumesOf(owner)
 	m.reg.mu.Lock()
 	defer m.reg.mu.Unlock()
 	if m.reg.phase != phaseOpen {
 		return
 	}
 	for _, s := range m.reg.lastUsedLocked() {
-		if want, ok := wanted[s.key.owner]; ok && s.machine != nil {
+		if s.key.owner == owner && s.machine != nil {
 			m.life.reviseVolumesLocked(s, want)
 		}
 	}
-}
-
-// owners returns the owners of the boxes in memory.
-func (r *registry) owners() []Owner {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var list []Owner
-	for k := range r.boxes {
-		if !slices.Contains(list, k.owner) {
-			list = append(list, k.owner)
-		}
-	}
-	return list
 }
 
 // reviseVolumesLocked takes a box out of memory if its volumes differ from want.
@@ -109,7 +88,8 @@ func frozenSince(before, now []engine.Mount) (paths []string) {
 // frozenNote returns a note about the volumes of the box that it may only read for now, ""
 // if there are none or a result had the note.
 func (b *Box) frozenNote() string {
-	paths := frozenSince(make([]engine.Mount, len(b.volumes())), b.volumes())
+	volumes := b.volumes()
+	paths := frozenSince(make([]engine.Mount, len(volumes)), volumes)
 	if len(paths) == 0 || b.frozenNoted.Swap(true) {
 		return ""
 	}

@@ -246,8 +246,8 @@ func (h *host) openDisk(cfg *config.Config) (parts box.Parts, err error) {
 	if h.networks != nil {
 		parts.Networks = h.networks
 	}
-	if h.volumes.Dynamic() {
-		parts.Volumes = func(owner box.Owner) ([]engine.Mount, error) { return h.volumes.Of(string(owner)) }
+	if h.volumes.PerOwner() {
+		parts.Volumes = ownerVolumes{h.volumes}
 	}
 	parts.Images = func(key, language string) (engine.Root, map[string]string, error) {
 		img, err := image.Recall(cfg.StateDir, key, language)

@@ -3,8 +3,12 @@ package cli
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"path/filepath"
+	"slices"
 
+	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/box"
 	"github.com/glovebox-dev/glovebox/internal/box/volume"
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/logkey"
@@ -26,6 +30,12 @@ func openVolumes(cfg *config.Config, log *slog.Logger) (*volume.Set, error) {
 	return set, nil
 }
 
+// ownerVolumes are the volumes of boxes, for the manager.
+type ownerVolumes struct{ set *volume.Set }
+
+func (v ownerVolumes) Of(owner box.Owner) ([]engine.Mount, error) { return v.set.Of(string(owner)) }
+func (v ownerVolumes) Peek(owner box.Owner) []engine.Mount        { return v.set.Peek(string(owner)) }
+
 // watchVolumes measures the volumes with quotas until the returned function is called, and
 // has boxes get the volumes that they should have.
 func (h *host) watchVolumes() (stop func()) {
@@ -36,7 +46,8 @@ func (h *host) watchVolumes() (stop func()) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		h.volumes.Watch(ctx, h.log, h.manager.ReviseVolumes)
+		owners := func() []string { return slices.Collect(maps.Values(h.manager.Owners())) }
+		h.volumes.Watch(ctx, h.log, owners, func(owner string) { h.manager.ReviseVolumes(box.Owner(owner)) })
 	}()
 	return func() {
 		cancel()

@@ -64,7 +64,7 @@ func TestVolumes_PerOwner(t *testing.T) {
 		t.Helper()
 		wrote[owner] = append(wrote[owner], owner+"-"+session)
 		slices.Sort(wrote[owner])
-		b.want(b.execute, session, "import os; open('/shared/"+owner+"-"+session+"', 'w').close(); os.listdir('"+above+"'); print(*sorted(os.listdir('/shared')))",
+		b.want(b.execute, session, "import os; os.chmod('/shared', 0o755); open('/shared/"+owner+"-"+session+"', 'w').close(); os.listdir('"+above+"'); print(*sorted(os.listdir('/shared')))",
 			strings.Join(wrote[owner], " "))
 	}
 	s, each := serve()
@@ -99,7 +99,7 @@ func TestVolumes_PerOwner(t *testing.T) {
 		if err != nil || info.Mode().Perm() != 0o700 {
 			t.Errorf("the directory of %s: %v, %v", owner, info, err)
 		}
-		list, err := os.ReadDir(dir)
+		list, err := os.ReadDir(filepath.Join(dir, "data"))
 		var names []string
 		for _, e := range list {
 			names = append(names, e.Name())
@@ -122,7 +122,7 @@ func TestVolumes_Quota(t *testing.T) {
 	parent := volumeParent(t)
 	s := startServer(t, t.TempDir(), append([]string{"--volume", parent + "/{owner}:/shared:quota=1M"}, plain...)...)
 	b := boxes{t, s.connect()}
-	b.execute("s", "x = 1; open('/shared/large', 'wb').write(bytes(4 << 20))")
+	b.execute("s", "x = 1; import os; os.chmod('/shared', 0o777); open('/shared/large', 'wb').write(os.urandom(4 << 20))")
 	write := "open('/shared/more', 'w').close(); print(x)"
 	var text string
 	refused := func() bool {
@@ -139,19 +139,19 @@ func TestVolumes_Quota(t *testing.T) {
 	}
 	// The box goes on with its variables, and reads.
 	b.want(b.execute, "s", "import os; print(x, os.path.getsize('/shared/large'))", "1 4194304")
-	if err := os.Remove(filepath.Join(parent, "_local", "large")); err != nil {
+	if err := os.Remove(filepath.Join(parent, "_local", "data", "large")); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the volume is writable again", time.Minute, func() bool { return !refused() })
 	b.want(b.execute, "s", write, "1")
 
 	// A call that is under way is cut off, and what it had written is known.
-	cut := "import time\nwith open('/shared/cut', 'wb') as f:\n    while True: f.write(bytes(1 << 16)); f.flush(); time.sleep(0.05)"
+	cut := "import os, time\nwith open('/shared/cut', 'wb') as f:\n    while True: f.write(os.urandom(1 << 16)); f.flush(); time.sleep(0.05)"
 	_, _, text, err := b.call(t.Context(), "execute_code", args{"session_id": "s", "code": cut, "timeout": 60})
 	if err != nil || !strings.Contains(text, "over its quota") {
 		t.Errorf("a call that goes over the quota: got %s, %v", text, err)
 	}
-	info, err := os.Stat(filepath.Join(parent, "_local", "cut"))
+	info, err := os.Stat(filepath.Join(parent, "_local", "data", "cut"))
 	if err != nil || info.Size() > 40<<20 {
 		t.Errorf("the call wrote %v, %v", info, err)
 	}

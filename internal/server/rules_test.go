@@ -6,13 +6,18 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/box"
+	"github.com/glovebox-dev/glovebox/internal/box/volume"
+	"github.com/glovebox-dev/glovebox/internal/server/tools/toolstest"
 )
 
 // TestReadToken_EndsOnlyItsOwn: a token with the scope read neither ends a session that a
@@ -65,10 +70,34 @@ func TestReadToken_EndsOnlyItsOwn(t *testing.T) {
 	}
 }
 
-// TestReadToken_CreatesNoBox: no tool that the scope read allows creates a box.
+// ownVolumes are the volumes of owners, for a manager.
+type ownVolumes struct{ set *volume.Set }
+
+func (v ownVolumes) Of(owner box.Owner) ([]engine.Mount, error) { return v.set.Of(string(owner)) }
+func (v ownVolumes) Peek(owner box.Owner) []engine.Mount        { return v.set.Peek(string(owner)) }
+
+// withVolumes gives the server boxes with a directory for each owner below parent.
+func withVolumes(t *testing.T, parent string) func(*Options) {
+	t.Helper()
+	set, err := volume.Open([]volume.Volume{{Host: parent, Guest: "/shared", PerOwner: true}}, filepath.Join(t.TempDir(), "empty"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := toolstest.ManagerWith(t, nil, func(p *box.Parts) {
+		p.Machines, p.Volumes = p.Machines.WithVolumes(set.Ownerless()), ownVolumes{set}
+	})
+	return func(o *Options) { o.Tools.Boxes = m }
+}
+
+// TestReadToken_CreatesNoBox: no tool that the scope read allows creates a box, or the
+// directory of an owner.
 func TestReadToken_CreatesNoBox(t *testing.T) {
 	p := newPeople(t)
-	s, url := serve(t, p.options(withBoxes(t, nil)))
+	parent := t.TempDir()
+	if err := os.Chmod(parent, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s, url := serve(t, p.options(withVolumes(t, parent)))
 	res, _ := do(t, "POST", url, p.as("reader"), initBody)
 	id := res.Header.Get(headerSession)
 	tried := 0
@@ -91,6 +120,12 @@ func TestReadToken_CreatesNoBox(t *testing.T) {
 	do(t, "POST", url, p.as("reader", headerSession, id), rpc("resources/read", `{"uri":"glovebox://context/default/home/user/x"}`))
 	if boxes, err := s.opts.Tools.Boxes.List("token alice", ""); err != nil || len(boxes) > 0 || tried == 0 {
 		t.Errorf("%d calls with the scope read created %+v, %v", tried, boxes, err)
+	}
+	if list, err := os.ReadDir(parent); err != nil || len(list) > 0 {
+		t.Errorf("calls with the scope read created %v, %v", list, err)
+	}
+	if _, body := do(t, "POST", url, p.as("reader"), toolCall(8, "get_volume_path", `{}`)); !strings.Contains(body, parent+"/") {
+		t.Errorf("get_volume_path does not say where the directory is: %s", body)
 	}
 }
 

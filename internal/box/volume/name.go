@@ -12,7 +12,7 @@ const (
 	localName = "_local"
 	// maxPrefix bounds the readable part of a name.
 	maxPrefix = 40
-	// hashBytes is the part of the hash in a name: nobody finds two owners with the same.
+	// hashBytes is the part of the hash in a name: no two owners with the same one can be found.
 	hashBytes = 16
 )
 

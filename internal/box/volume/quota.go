@@ -5,16 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
 const (
-	// interval is the least time between two scans of a directory.
-	interval = 5 * time.Second
-	// share bounds the part of the time that scans of one directory take, as a divisor, so
-	// that a large one delays those of others little.
+	// minInterval and maxInterval bound the time between the end of a scan of a directory
+	// and the time at which it is due again.
+	minInterval = 5 * time.Second
+	maxInterval = 30 * time.Second
+	// share bounds the part of the time that scans of one directory take, as a divisor,
+	// as far as maxInterval allows.
 	share = 20
 	// maxFails is how many scans of a directory in a row may remain unfinished before it
 	// counts as over its quota: otherwise a tree that is too large to be scanned would have
@@ -25,12 +28,13 @@ const (
 // limits bound a scan.
 type limits struct {
 	names int           // of files and directories
+	held  int           // bytes of the names that it holds in memory
 	depth int           // of directories, each of which holds a descriptor
 	time  time.Duration // of the scan
 }
 
 // scanLimits are those of scans: half a million files take a second or two from memory.
-var scanLimits = limits{names: 500_000, depth: 100, time: 10 * time.Second}
+var scanLimits = limits{names: 500_000, held: 16 << 20, depth: 100, time: 10 * time.Second}
 
 // errUnfinished means that a scan ended before it had seen everything.
 var errUnfinished = errors.New("the scan cannot finish")
@@ -54,28 +58,49 @@ type Stats struct {
 	Scans map[Outcome]uint64 // since the start
 }
 
-// directory is a directory with a quota.
+// directory is an owner's directory with a quota.
 type directory struct {
+	owner string
 	quota int64
 	over  bool
 	fails int       // unfinished scans in a row
-	next  time.Time // when it is scanned again
+	due   time.Time // when it is scanned again
+	used  bool      // boxes may have written to it since its latest scan began
 }
 
-// quotaOf notes that boxes use a directory with a quota, and reports whether they may only
-// read it now.
-func (s *Set) quotaOf(host string, quota int64) (over bool) {
-	if quota == 0 {
-		return false
-	}
+// settled reports whether a directory can be forgotten if its owner has no boxes: the
+// next box finds it as a new one.
+func (d *directory) settled() bool { return !d.used && !d.over && d.fails == 0 }
+
+// use notes that boxes of an owner may write to the directories with quotas.
+func (s *Set) use(owner string, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	d := s.dirs[host]
-	if d == nil {
-		d = &directory{quota: quota}
-		s.dirs[host] = d
+	for _, v := range s.list {
+		if v.Quota == 0 {
+			continue
+		}
+		host := v.dir(owner)
+		if s.dirs[host] == nil {
+			s.dirs[host] = &directory{owner: owner, quota: v.Quota, due: now}
+		}
+		s.dirs[host].used = true
 	}
-	return d.over
+}
+
+// forget removes the directories of owners without boxes whose scans have nothing to say.
+func (s *Set) forget(owners []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	have := make(map[string]bool, len(owners))
+	for _, o := range owners {
+		have[o] = true
+	}
+	for host, d := range s.dirs {
+		if !have[d.owner] && d.settled() {
+			delete(s.dirs, host)
+		}
+	}
 }
 
 // Stats returns what was measured.
@@ -94,56 +119,89 @@ func (s *Set) Stats() Stats {
 	return st
 }
 
-// Watch measures the directories with quotas that boxes have used, one at a time, until ctx
-// ends. It calls changed after a round of scans if a directory is over its quota or was
-// before: Of returns other mounts then, and boxes may have the old ones.
-func (s *Set) Watch(ctx context.Context, log *slog.Logger, changed func()) {
-	ticks := time.NewTicker(time.Second)
-	defer ticks.Stop()
-	for {
-		if s.round(ctx, log, time.Now) {
-			changed()
-		}
-		select {
-		case <-ctx.Done():
+// Watch measures the directories with quotas until ctx ends, one at a time: those of the
+// owners that owners returns (some perhaps twice), which have boxes in memory, and those that Of has returned
+// since. After a scan that finds a directory over its quota, or within it again, it calls
+// revise with the owner: Peek returns other mounts then, and boxes may have the old ones.
+func (s *Set) Watch(ctx context.Context, log *slog.Logger, owners func() []string, revise func(owner string)) {
+	w := &watch{set: s, log: log, owners: owners, revise: revise, now: time.Now}
+	for ctx.Err() == nil {
+		w.round(ctx)
+		pause(ctx, time.Second)
+	}
+}
+
+// watch is what a call of Watch works with.
+type watch struct {
+	set    *Set
+	log    *slog.Logger
+	owners func() []string
+	revise func(owner string)
+	now    func() time.Time
+}
+
+// round scans the directories that are due, those that were due first before others. It
+// waits after each scan as long as that took, so that scans take half of the time at most.
+func (w *watch) round(ctx context.Context) {
+	owners := w.owners()
+	for _, o := range owners {
+		w.set.use(o, w.now())
+	}
+	w.set.forget(owners)
+	for _, host := range w.set.due(w.now()) {
+		if ctx.Err() != nil {
 			return
-		case <-ticks.C:
 		}
+		pause(ctx, w.scan(ctx, host))
 	}
 }
 
-// round scans the directories whose time has come, and reports whether one of them is over
-// its quota or was before.
-func (s *Set) round(ctx context.Context, log *slog.Logger, now func() time.Time) (changed bool) {
+// due lists the directories whose time has come, in the order of their times.
+func (s *Set) due(now time.Time) []string {
 	s.mu.Lock()
-	var due []string
+	defer s.mu.Unlock()
+	var list []string
 	for host, d := range s.dirs {
-		if !now().Before(d.next) {
-			due = append(due, host)
+		if !now.Before(d.due) {
+			list = append(list, host)
 		}
 	}
-	s.mu.Unlock()
-	for _, host := range due {
-		if ctx.Err() != nil {
-			return changed
-		}
-		s.mu.Lock()
-		quota := s.dirs[host].quota
-		s.mu.Unlock()
-		begun := now()
-		bytes, err := measure(ctx, host, quota, scanLimits)
-		if ctx.Err() != nil {
-			return changed
-		}
-		if s.note(log, host, bytes, err, begun, now()) {
-			changed = true
-		}
-	}
-	return changed
+	slices.SortFunc(list, func(a, b string) int { return s.dirs[a].due.Compare(s.dirs[b].due) })
+	return list
 }
 
-// note records the result of a scan.
-func (s *Set) note(log *slog.Logger, host string, bytes int64, err error, begun, ended time.Time) (changed bool) {
+// scan measures a directory, acts on the result, and returns how long the scan took.
+func (w *watch) scan(ctx context.Context, host string) time.Duration {
+	w.set.mu.Lock()
+	d := w.set.dirs[host]
+	quota, owner := d.quota, d.owner
+	d.used = false
+	w.set.mu.Unlock()
+	begun := w.now()
+	bytes, err := measure(ctx, host, quota, scanLimits)
+	if ctx.Err() != nil {
+		return 0
+	}
+	ended := w.now()
+	if w.set.note(w.log, host, bytes, err, begun, ended) {
+		w.revise(owner)
+	}
+	return ended.Sub(begun)
+}
+
+// pause waits for d or the end of ctx.
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+// note records the result of a scan, and reports whether boxes may have other mounts than
+// they should: the directory is over its quota or was before.
+func (s *Set) note(log *slog.Logger, host string, bytes int64, err error, begun, ended time.Time) (revise bool) {
 	s.mu.Lock()
 	d := s.dirs[host]
 	was := d.over
@@ -160,7 +218,10 @@ func (s *Set) note(log *slog.Logger, host string, bytes int64, err error, begun,
 		d.fails, d.over = 0, false
 	}
 	s.scans[outcome]++
-	d.next = ended.Add(max(interval, share*ended.Sub(begun)))
+	d.due = ended.Add(min(max(minInterval, share*ended.Sub(begun)), maxInterval))
+	if err != nil && d.fails < maxFails {
+		d.due = ended
+	}
 	fails, over, quota := d.fails, d.over, d.quota
 	s.mu.Unlock()
 	switch {

@@ -2,22 +2,26 @@ package volume
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 )
 
-// fill writes a file of n KiB.
+// fill writes a file of n KiB, which no file system compresses.
 func fill(t *testing.T, path string, n int) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path, make([]byte, n<<10), 0o600); err != nil {
+	content := make([]byte, n<<10)
+	rand.Read(content)
+	if err := os.WriteFile(path, content, 0o600); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -57,9 +61,10 @@ func TestMeasure_Unfinished(t *testing.T) {
 		l    limits
 		want string
 	}{
-		"names":   {t.Context(), root, limits{3, 10, time.Minute}, "more than 3 files"},
-		"depth":   {t.Context(), root, limits{100, 3, time.Minute}, "more than 3 directories"},
-		"time":    {t.Context(), root, limits{100, 10, 0}, "longer than"},
+		"names":   {t.Context(), root, limits{3, 100, 10, time.Minute}, "more than 3 files"},
+		"held":    {t.Context(), root, limits{100, 3, 10, time.Minute}, "more than 3 bytes"},
+		"depth":   {t.Context(), root, limits{100, 100, 3, time.Minute}, "more than 3 levels deep"},
+		"time":    {t.Context(), root, limits{100, 100, 10, 0}, "longer than"},
 		"ended":   {ended, root, scanLimits, "canceled"},
 		"missing": {t.Context(), filepath.Join(root, "missing"), scanLimits, "no such file"},
 		"link":    {t.Context(), "/proc/self/cwd", scanLimits, "cannot finish"},
@@ -68,9 +73,16 @@ func TestMeasure_Unfinished(t *testing.T) {
 			t.Errorf("%s: got %v, want %q", name, err, c.want)
 		}
 	}
+	// Names of directories that the scan has left are not in memory any more.
+	for _, name := range []string{"d/1", "d/2", "d/3", "x/1", "x/2", "x/3", "y/1", "y/2", "y/3"} {
+		fill(t, filepath.Join(root, name), 1)
+	}
+	if _, err := measure(t.Context(), root, 1<<40, limits{100, 12, 10, time.Minute}); err != nil {
+		t.Errorf("with 6 names at the top and 6 below in the largest directory: %v", err)
+	}
 	before := openFiles(t)
 	for range 20 {
-		measure(t.Context(), root, 1<<40, limits{100, 3, time.Minute})
+		measure(t.Context(), root, 1<<40, limits{100, 100, 3, time.Minute})
 	}
 	if after := openFiles(t); after > before {
 		t.Errorf("leak: %d descriptors before the scans, %d after", before, after)
@@ -117,75 +129,195 @@ func TestMeasure_Renames(t *testing.T) {
 	}
 }
 
-func TestSet_Quota(t *testing.T) {
-	parent, shared := dir(t), dir(t)
-	s, err := Open([]Volume{
-		{Host: parent, Guest: "/own", PerOwner: true, Quota: 1 << 20}, {Host: shared, Guest: "/all", Quota: 8 << 20},
-	}, filepath.Join(dir(t), "empty"))
+// quotas is a set with one volume, which Watch would scan.
+type quotas struct {
+	*testing.T
+	parent  string
+	set     *Set
+	watch   *watch
+	clock   time.Time
+	boxes   []string // owners with boxes in memory
+	revised []string // owners in the order of the calls
+}
+
+func newQuotas(t *testing.T) *quotas {
+	t.Helper()
+	q := &quotas{T: t, parent: dir(t), clock: time.Now()}
+	var err error
+	q.set, err = Open([]Volume{{Host: q.parent, Guest: "/own", PerOwner: true, Quota: 1 << 20}}, filepath.Join(dir(t), "empty"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	now := time.Unix(1e9, 0)
-	frozen := func(owner string) (own, all bool) {
-		t.Helper()
-		m, err := s.Of(owner)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return m[0].Frozen, m[1].Frozen
+	q.watch = &watch{
+		set: q.set, log: slog.New(slog.DiscardHandler), now: func() time.Time { return q.clock },
+		owners: func() []string { return q.boxes }, revise: func(owner string) { q.revised = append(q.revised, owner) },
 	}
-	round := func() bool {
-		now = now.Add(time.Hour)
-		return s.round(t.Context(), slog.New(slog.DiscardHandler), func() time.Time { return now })
+	return q
+}
+
+// boot makes the volumes of a box, which stays in memory.
+func (q *quotas) boot(owner string) {
+	q.Helper()
+	if _, err := q.set.Of(owner); err != nil {
+		q.Fatal(err)
 	}
-	frozen("alice")
-	frozen("bob")
-	if round() {
-		t.Error("empty directories are over their quota")
+	q.boxes = append(q.boxes, owner)
+}
+
+// round has a round of scans a while later, and returns the owners that it revised.
+func (q *quotas) round(later time.Duration) []string {
+	q.clock, q.revised = q.clock.Add(later), nil
+	q.watch.round(q.Context())
+	return q.revised
+}
+
+func (q *quotas) frozen(owner string) bool { return q.set.Peek(owner)[0].Frozen }
+
+// data returns a path in what boxes of an owner see.
+func (q *quotas) data(owner, name string) string { return filepath.Join(q.parent, owner, "data", name) }
+
+func TestSet_Quota(t *testing.T) {
+	q := newQuotas(t)
+	q.boot("alice")
+	q.boot("bob")
+	if got := q.round(time.Hour); len(got) > 0 {
+		t.Errorf("empty directories are over their quota: %v", got)
 	}
-	large := filepath.Join(parent, "alice", "large")
+	large := q.data("alice", "large")
 	fill(t, large, 2048)
-	if !round() {
-		t.Error("the round does not say that a directory is over its quota")
+	if got := q.round(time.Hour); !slices.Equal(got, []string{"alice"}) || !q.frozen("alice") || q.frozen("bob") {
+		t.Errorf("alice is over the quota: revised %v, frozen: %t, bob: %t", got, q.frozen("alice"), q.frozen("bob"))
 	}
-	if own, all := frozen("alice"); !own || all {
-		t.Errorf("alice, over the quota: %t, %t", own, all)
-	}
-	if own, all := frozen("bob"); own || all {
-		t.Errorf("bob, within it: %t, %t", own, all)
-	}
-	if st := s.Stats(); st.Over != 1 || st.Scans[Over] != 1 || st.Scans[OK] != 5 {
+	if st := q.set.Stats(); st.Over != 1 || st.Scans[Over] != 1 || st.Scans[OK] != 3 {
 		t.Errorf("got %+v", st)
+	}
+	if got := q.round(time.Hour); !slices.Equal(got, []string{"alice"}) {
+		t.Errorf("still over the quota: revised %v", got) // a box that could not be hibernated must end
 	}
 	if err := os.Remove(large); err != nil {
 		t.Fatal(err)
 	}
-	if !round() {
-		t.Error("the round does not say that a directory is within its quota again")
-	}
-	if own, _ := frozen("alice"); own {
-		t.Error("alice is within the quota again, and the directory is frozen")
-	}
-	for _, m := range s.Ownerless() {
-		if !m.Frozen {
-			t.Errorf("a machine without an owner can write to %s", m.Guest)
-		}
+	if got := q.round(time.Hour); !slices.Equal(got, []string{"alice"}) || q.frozen("alice") {
+		t.Errorf("alice is within the quota again: revised %v, frozen: %t", got, q.frozen("alice"))
 	}
 
-	// A tree that cannot be scanned has no quota for a moment only.
-	deep := filepath.Join(parent, "bob")
-	for range scanLimits.depth {
-		deep = filepath.Join(deep, "d")
-	}
+	// A tree that cannot be scanned has no quota for a moment only: it is scanned again at
+	// once.
+	deep := q.data("bob", strings.Repeat("d/", scanLimits.depth))
 	if err := os.MkdirAll(deep, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	round()
-	if own, _ := frozen("bob"); own {
+	if q.round(time.Hour); q.frozen("bob") {
 		t.Error("frozen after one unfinished scan")
 	}
-	round()
-	if own, _ := frozen("bob"); !own {
-		t.Error("not frozen after two unfinished scans")
+	if got := q.round(0); !slices.Equal(got, []string{"bob"}) || !q.frozen("bob") {
+		t.Errorf("after two unfinished scans: revised %v, frozen: %t", got, q.frozen("bob"))
+	}
+}
+
+// Modes that a box sets do not keep the server from enforcing the quota.
+func TestSet_QuotaWithModes(t *testing.T) {
+	for _, mode := range []os.FileMode{0o777, 0o000} {
+		q := newQuotas(t)
+		q.boot("alice")
+		fill(t, q.data("alice", "large"), 2048)
+		if err := os.Chmod(q.data("alice", ""), mode); err != nil {
+			t.Fatal(err)
+		}
+		got := append(q.round(time.Hour), q.round(0)...) // an ordinary user cannot read a directory with mode 0
+		if !slices.Equal(got, []string{"alice"}) || !q.frozen("alice") {
+			t.Errorf("mode %o: revised %v, frozen: %t", mode, got, q.frozen("alice"))
+		}
+		// Nor does an owner's directory that is no longer safe.
+		if err := os.Chmod(filepath.Join(q.parent, "alice"), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := q.set.Of("alice"); !errors.Is(err, ErrUnsafe) || !q.frozen("alice") {
+			t.Errorf("mode %o: a box starts: %v, frozen: %t", mode, err, q.frozen("alice"))
+		}
+	}
+}
+
+// An owner's boxes are revised before the next directory is scanned.
+func TestWatch_RevisesAtOnce(t *testing.T) {
+	q := newQuotas(t)
+	for _, o := range []string{"alice", "bob", "carol"} {
+		q.boot(o)
+		fill(t, q.data(o, "large"), 2048)
+	}
+	var over []int
+	q.watch.revise = func(string) { over = append(over, q.set.Stats().Over) }
+	if q.round(time.Hour); !slices.Equal(over, []int{1, 2, 3}) {
+		t.Errorf("at the calls of revise, %v directories were over their quota", over)
+	}
+}
+
+// A directory is due at most 30 s after its scan, however long that took, and directories
+// are scanned in the order in which they were due.
+func TestWatch_Due(t *testing.T) {
+	q := newQuotas(t)
+	for owner, c := range map[string]struct {
+		took, want time.Duration
+		err        error
+	}{
+		"a": {0, 5 * time.Second, nil}, "b": {time.Second, 20 * time.Second, nil}, "c": {9 * time.Second, 30 * time.Second, nil},
+		"d": {10 * time.Second, 0, errUnfinished},
+	} {
+		q.boot(owner)
+		q.set.note(q.watch.log, q.set.Peek(owner)[0].Host, 0, c.err, q.clock, q.clock.Add(c.took))
+		if d := q.set.dirs[q.set.Peek(owner)[0].Host]; d.due.Sub(q.clock.Add(c.took)) != c.want {
+			t.Errorf("a scan of %v (%v): due %v after its end, want %v", c.took, c.err, d.due.Sub(q.clock.Add(c.took)), c.want)
+		}
+	}
+	var order []string
+	for _, host := range q.set.due(q.clock.Add(time.Hour)) {
+		order = append(order, filepath.Base(filepath.Dir(host)))
+	}
+	if want := []string{"a", "d", "b", "c"}; !slices.Equal(order, want) {
+		t.Errorf("scanned in the order %v, want %v", order, want)
+	}
+}
+
+// The scans take half of the time at most.
+func TestWatch_Waits(t *testing.T) {
+	q := newQuotas(t)
+	q.boot("alice")
+	q.watch.now = func() time.Time { // a scan takes 20 ms
+		q.clock = q.clock.Add(20 * time.Millisecond)
+		return q.clock
+	}
+	begun := time.Now()
+	q.round(time.Hour)
+	if waited := time.Since(begun); q.set.Stats().Scans[OK] != 1 || waited < 20*time.Millisecond {
+		t.Errorf("the round ends %v after its begin, with a scan of 20 ms", waited)
+	}
+}
+
+// Directories of owners without boxes are forgotten, but neither those over their quota nor
+// those that a box has used since the latest scan.
+func TestWatch_Forgets(t *testing.T) {
+	q := newQuotas(t)
+	for _, o := range []string{"alice", "bob"} {
+		q.boot(o)
+	}
+	fill(t, q.data("bob", "large"), 2048)
+	q.boxes = nil // they lived for a moment
+	if q.round(time.Hour); !q.frozen("bob") || q.set.Stats().Scans[OK] != 1 {
+		t.Errorf("boxes that ended before the first scan: bob is frozen: %t, scans %v", q.frozen("bob"), q.set.Stats().Scans)
+	}
+	if q.round(time.Hour); len(q.set.dirs) != 1 || !q.frozen("bob") {
+		t.Errorf("%d directories are remembered, want one; bob is frozen: %t", len(q.set.dirs), q.frozen("bob"))
+	}
+	if err := os.Remove(q.data("bob", "large")); err != nil {
+		t.Fatal(err)
+	}
+	q.round(time.Hour)
+	if q.round(time.Hour); len(q.set.dirs) != 0 {
+		t.Errorf("%d directories are remembered, want none", len(q.set.dirs))
+	}
+	// The boxes of an owner are known without a call of Of.
+	q.boxes = []string{"bob", "bob"}
+	if q.round(0); len(q.set.dirs) != 1 {
+		t.Errorf("%d directories are scanned, want one", len(q.set.dirs))
 	}
 }

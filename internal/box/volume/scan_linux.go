@@ -24,6 +24,7 @@ type scan struct {
 
 	bytes  int64
 	names  int
+	held   int             // bytes of the names in memory
 	linked map[uint64]bool // inodes
 }
 
@@ -59,7 +60,7 @@ func measure(ctx context.Context, dir string, most int64, l limits) (int64, erro
 func (s *scan) open(at int, name string) (*os.File, error) {
 	flags := unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
 	fd, err := unix.Openat(at, name, flags|unix.O_NOATIME, 0)
-	if errors.Is(err, unix.EPERM) { // it belongs to somebody else
+	if errors.Is(err, unix.EPERM) { // it belongs to another user
 		fd, err = unix.Openat(at, name, flags, 0)
 	}
 	if err != nil {
@@ -72,12 +73,14 @@ func (s *scan) open(at int, name string) (*os.File, error) {
 func (s *scan) directory(d *os.File, depth int) error {
 	defer d.Close()
 	if depth > s.limits.depth {
-		return fmt.Errorf("there are more than %d directories inside of each other", s.limits.depth)
+		return fmt.Errorf("directories are more than %d levels deep", s.limits.depth)
 	}
+	before := s.held
 	names, err := s.list(d)
 	if err != nil {
 		return err
 	}
+	defer func() { s.held = before }()
 	rand.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
 	fd := int(d.Fd())
 	for i, name := range names {
@@ -99,6 +102,12 @@ func (s *scan) list(d *os.File) ([]string, error) {
 		names = append(names, more...)
 		if s.names += len(more); s.names > s.limits.names {
 			return nil, fmt.Errorf("there are more than %d files", s.limits.names)
+		}
+		for _, name := range more {
+			s.held += len(name)
+		}
+		if s.held > s.limits.held {
+			return nil, fmt.Errorf("the names of files in a directory and those above it take more than %d bytes", s.limits.held)
 		}
 		switch {
 		case errors.Is(err, io.EOF), gone(err):

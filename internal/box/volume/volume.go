@@ -9,14 +9,19 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/owned"
 )
 
 // maxOwners bounds the directories below one parent: clients of an OpenID Connect issuer
-// may be many, and nobody removes the directories of those who left.
+// may be many, and directories of owners who left stay.
 const maxOwners = 10_000
+
+// dataName is the directory of an owner's directory that boxes see. They can set its mode
+// and leave set-user-ID programs in it; other users cannot pass the directory above.
+const dataName = "data"
 
 // ErrUnsafe reports a directory that others can replace, or that leads elsewhere.
 var ErrUnsafe = errors.New("the directory is not safe")
@@ -27,8 +32,8 @@ type Volume struct {
 	Guest    string // absolute and clean
 	ReadOnly bool
 	PerOwner bool // each owner has a directory of its own below Host
-	// Quota, if positive, is the disk space in bytes of Host or, if PerOwner, of each
-	// owner's directory, beyond which boxes may only read it.
+	// Quota, if positive, is the disk space in bytes of each owner's directory, beyond
+	// which boxes may only read it. It needs PerOwner.
 	Quota int64
 }
 
@@ -39,7 +44,7 @@ type Set struct {
 	owners int    // maxOwners, except in tests
 
 	mu    sync.Mutex
-	dirs  map[string]*directory // guarded by mu; with quotas, by host path
+	dirs  map[string]*directory // guarded by mu; those that Watch scans, by host path
 	scans map[Outcome]uint64    // guarded by mu
 }
 
@@ -47,7 +52,7 @@ type Set struct {
 // user; it is created if it is missing, and stays empty.
 func Open(list []Volume, empty string) (*Set, error) {
 	s := &Set{list: slices.Clone(list), empty: empty, owners: maxOwners, dirs: make(map[string]*directory), scans: make(map[Outcome]uint64)}
-	if !s.Dynamic() {
+	if !s.PerOwner() {
 		return s, nil
 	}
 	if err := os.MkdirAll(empty, 0o700); err != nil {
@@ -63,9 +68,9 @@ func Open(list []Volume, empty string) (*Set, error) {
 	return s, nil
 }
 
-// Dynamic reports whether the volumes of a machine depend on its owner or the time.
-func (s *Set) Dynamic() bool {
-	return slices.ContainsFunc(s.list, func(v Volume) bool { return v.PerOwner || v.Quota > 0 })
+// PerOwner reports whether the volumes of a machine depend on its owner.
+func (s *Set) PerOwner() bool {
+	return slices.ContainsFunc(s.list, func(v Volume) bool { return v.PerOwner })
 }
 
 // HasQuotas reports whether a volume has a quota, so that Watch has something to do.
@@ -73,12 +78,12 @@ func (s *Set) HasQuotas() bool {
 	return slices.ContainsFunc(s.list, func(v Volume) bool { return v.Quota > 0 })
 }
 
-// Ownerless returns the volumes of a machine that belongs to nobody: no owner's directory
-// is among them, and it can write to no volume with a quota.
+// Ownerless returns the volumes of a machine without an owner: no owner's directory is
+// among them.
 func (s *Set) Ownerless() []engine.Mount {
 	var list []engine.Mount
 	for _, v := range s.list {
-		m := engine.Mount{Host: v.Host, Guest: v.Guest, ReadOnly: v.ReadOnly, Frozen: v.Quota > 0}
+		m := engine.Mount{Host: v.Host, Guest: v.Guest, ReadOnly: v.ReadOnly}
 		if v.PerOwner {
 			m.Host, m.Frozen = s.empty, true
 		}
@@ -87,24 +92,42 @@ func (s *Set) Ownerless() []engine.Mount {
 	return list
 }
 
-// Of returns the volumes of the boxes of an owner, and creates the owner's directories.
-// The error is ErrUnsafe if somebody else could have put them there.
+// Of returns the volumes of a machine of an owner's box, and creates the owner's
+// directories. Watch measures those with quotas, also if the box lives for a moment only.
+// The error is ErrUnsafe if another user could have put a directory there or can enter it.
 func (s *Set) Of(owner string) ([]engine.Mount, error) {
+	for _, v := range s.list {
+		if !v.PerOwner {
+			continue
+		}
+		if err := ensure(v.Host, DirName(owner), s.owners); err != nil {
+			return nil, err
+		}
+	}
+	s.use(owner, time.Now())
+	return s.Peek(owner), nil
+}
+
+// Peek returns what Of returns, but creates and checks nothing: the directories may be
+// missing. Frozen follows from the latest scans alone, whatever boxes did to a directory.
+func (s *Set) Peek(owner string) []engine.Mount {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	var list []engine.Mount
 	for _, v := range s.list {
 		m := engine.Mount{Host: v.Host, Guest: v.Guest, ReadOnly: v.ReadOnly}
 		if v.PerOwner {
-			name := DirName(owner)
-			if err := ensure(v.Host, name, s.owners); err != nil {
-				return nil, err
-			}
-			m.Host = filepath.Join(v.Host, name)
+			m.Host = v.dir(owner)
+			d := s.dirs[m.Host]
+			m.Frozen = v.Quota > 0 && d != nil && d.over
 		}
-		m.Frozen = s.quotaOf(m.Host, v.Quota)
 		list = append(list, m)
 	}
-	return list, nil
+	return list
 }
+
+// dir returns the directory of an owner that boxes see.
+func (v *Volume) dir(owner string) string { return filepath.Join(v.Host, DirName(owner), dataName) }
 
 // checkParent returns an error if users other than root and this one can change what is in
 // the parent of owners' directories: they could exchange one for a link.
@@ -115,8 +138,8 @@ func checkParent(parent string) error {
 	return nil
 }
 
-// ensure creates the directory name in parent, which may have most directories, unless it
-// exists.
+// ensure creates the directory name in parent, which may have most directories, and the
+// one that boxes see in it, unless they exist.
 func ensure(parent, name string, most int) error {
 	if err := checkParent(parent); err != nil {
 		return err
@@ -126,27 +149,44 @@ func ensure(parent, name string, most int) error {
 		return fmt.Errorf("open the parent of owners' directories: %w", err)
 	}
 	defer root.Close()
-	info, err := root.Lstat(name)
-	if errors.Is(err, fs.ErrNotExist) {
+	if _, err := root.Lstat(name); errors.Is(err, fs.ErrNotExist) {
 		if err := checkNumber(root, most); err != nil {
 			return err
 		}
-		if err = root.Mkdir(name, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-			return fmt.Errorf("make the directory of an owner: %w", err)
-		}
-		info, err = root.Lstat(name)
 	}
 	path := filepath.Join(parent, name)
-	switch {
-	case err != nil:
-		return fmt.Errorf("find the directory of an owner: %w", err)
-	case !info.IsDir():
-		return fmt.Errorf("the directory of an owner, %s, is a %s; remove it: %w", path, describe(info.Mode()), ErrUnsafe)
+	info, err := mkdir(root, name, path)
+	if err != nil {
+		return err
 	}
 	if err := owned.Dir(path); err != nil {
 		return fmt.Errorf("the directory of an owner: %w: %w", ErrUnsafe, err)
 	}
-	return nil
+	if info.Mode().Perm()&0o077 != 0 && !owned.OnlyUser() {
+		return fmt.Errorf("the directory of an owner, %s, is open to other users; close it with chmod 700: %w", path, ErrUnsafe)
+	}
+	own, err := root.OpenRoot(name)
+	if err != nil {
+		return fmt.Errorf("open the directory of an owner: %w", err)
+	}
+	defer own.Close()
+	_, err = mkdir(own, dataName, filepath.Join(path, dataName))
+	return err
+}
+
+// mkdir creates a directory for this user unless it exists. path is for errors.
+func mkdir(root *os.Root, name, path string) (fs.FileInfo, error) {
+	if err := root.Mkdir(name, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, fmt.Errorf("make the directory of an owner: %w", err)
+	}
+	info, err := root.Lstat(name)
+	if err != nil {
+		return nil, fmt.Errorf("find the directory of an owner: %w", err)
+	}
+	if !info.IsDir() {
+		return nil, fmt.Errorf("the directory of an owner, %s, is a %s; remove it: %w", path, describe(info.Mode()), ErrUnsafe)
+	}
+	return info, nil
 }
 
 // checkNumber returns an error if a parent has no room for another directory.
@@ -159,7 +199,7 @@ func checkNumber(root *os.Root, most int) error {
 	for n := 0; ; {
 		names, err := d.Readdirnames(1000)
 		if n += len(names); n >= most {
-			return fmt.Errorf("%s has %d directories of owners, the most there may be; remove those that nobody needs", root.Name(), most)
+			return fmt.Errorf("%s has %d directories of owners, the most there may be; remove those of owners who left", root.Name(), most)
 		}
 		if errors.Is(err, io.EOF) {
 			return nil

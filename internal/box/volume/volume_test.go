@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -67,12 +68,17 @@ func TestSet_Of(t *testing.T) {
 			if err != nil || len(got) != 2 || got[0] != (engine.Mount{Host: shared, Guest: "/in", ReadOnly: true}) {
 				t.Fatalf("%q: %+v, %v", owner, got, err)
 			}
-			if m := got[1]; filepath.Dir(m.Host) != parent || m.Guest != "/own" || m.ReadOnly || m.Frozen {
+			if m := got[1]; filepath.Dir(filepath.Dir(m.Host)) != parent || m.Guest != "/own" || m.ReadOnly || m.Frozen {
 				t.Errorf("%q: %+v", owner, m)
 			}
-			info, err := os.Lstat(got[1].Host)
-			if err != nil || !info.IsDir() || info.Mode().Perm() != 0o700 {
-				t.Errorf("%q: %v, %v", owner, info, err)
+			for _, d := range []string{got[1].Host, filepath.Dir(got[1].Host)} {
+				info, err := os.Lstat(d)
+				if err != nil || !info.IsDir() || info.Mode().Perm() != 0o700 {
+					t.Errorf("%q: %s: %v, %v", owner, d, info, err)
+				}
+			}
+			if peeked := s.Peek(owner); !slices.Equal(peeked, got) {
+				t.Errorf("%q: peek returns %+v, want %+v", owner, peeked, got)
 			}
 			hosts[got[1].Host] = true
 		}
@@ -83,6 +89,53 @@ func TestSet_Of(t *testing.T) {
 	nobody := s.Ownerless()
 	if len(nobody) != 2 || nobody[1] != (engine.Mount{Host: empty, Guest: "/own", Frozen: true}) {
 		t.Errorf("machines without an owner have %+v", nobody)
+	}
+}
+
+// Peek creates nothing and has nothing scanned.
+func TestSet_Peek(t *testing.T) {
+	parent := dir(t)
+	s, err := Open([]Volume{{Host: parent, Guest: "/own", PerOwner: true, Quota: 1 << 20}}, filepath.Join(dir(t), "empty"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m := s.Peek("alice"); len(m) != 1 || m[0] != (engine.Mount{Host: filepath.Join(parent, "alice", "data"), Guest: "/own"}) {
+		t.Errorf("got %+v", m)
+	}
+	if list, err := os.ReadDir(parent); err != nil || len(list) > 0 || len(s.dirs) > 0 {
+		t.Errorf("a peek left %v in the parent and %d directories to scan, %v", list, len(s.dirs), err)
+	}
+}
+
+// A box owns what it sees of the owner's directory, but cannot open it to other users.
+func TestSet_BoxChangesModes(t *testing.T) {
+	parent := dir(t)
+	s, err := Open([]Volume{{Host: parent, Guest: "/own", PerOwner: true}}, filepath.Join(dir(t), "empty"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.Of("alice")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, mode := range []os.FileMode{0o755, 0o777, 0o000} {
+		if err := os.Chmod(got[0].Host, mode); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Of("alice"); err != nil {
+			t.Errorf("mode %o: the next box does not start: %v", mode, err)
+		}
+		if info, err := os.Stat(filepath.Join(parent, "alice")); err != nil || info.Mode().Perm() != 0o700 {
+			t.Errorf("mode %o: the directory of the owner is open: %v, %v", mode, info, err)
+		}
+	}
+	for _, mode := range []os.FileMode{0o711, 0o750} { // of somebody on the host
+		if err := os.Chmod(filepath.Join(parent, "alice"), mode); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Of("alice"); !errors.Is(err, ErrUnsafe) || !strings.Contains(err.Error(), "chmod 700") {
+			t.Errorf("the directory of the owner with mode %o: got %v", mode, err)
+		}
 	}
 }
 
@@ -103,6 +156,12 @@ func TestSet_PlantedInParent(t *testing.T) {
 		if got, err := s.Of(owner); !errors.Is(err, ErrUnsafe) || !strings.Contains(err.Error(), "symbolic link") {
 			t.Errorf("%s is a link to %s: got %+v, %v", owner, to, got, err)
 		}
+	}
+	if err := errors.Join(os.Remove(filepath.Join(parent, "bob/data")), os.Symlink(elsewhere, filepath.Join(parent, "bob/data"))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Of("bob"); !errors.Is(err, ErrUnsafe) || !strings.Contains(err.Error(), "symbolic link") {
+		t.Errorf("a link in place of the directory that boxes see: got %v", err)
 	}
 	if err := os.WriteFile(filepath.Join(parent, "file"), nil, 0o600); err != nil {
 		t.Fatal(err)

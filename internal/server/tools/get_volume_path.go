@@ -8,20 +8,16 @@ var (
 )
 
 func volumes(name, title string) info {
-	d := "List the directories of the host that every sandbox shares: what code writes below container_path is on the host below host_path."
+	d := "List the directories of the host that your sandboxes share: what code writes below container_path is on the host below host_path."
 	if name != "get_volume_path" {
-		d = "The same as get_volume_path: list the directories of the host that every sandbox shares."
+		d = "The same as get_volume_path: list the directories of the host that your sandboxes share."
 	}
 	return info{name: name, title: title, description: d, set: Sessions, volumes: true, alias: name != "get_volume_path", family: sessionErrors, readOnly: true, idempotent: true}
 }
 
 func volumePaths(_ context.Context, c *Call, _ struct{}) (volumesOut, error) {
 	out := volumesOut{VolumeMappings: []volume{}}
-	mounts, err := c.Boxes.VolumesOf(c.Owner)
-	if err != nil {
-		return out, err
-	}
-	for _, m := range mounts {
+	for _, m := range c.Boxes.VolumesOf(c.Owner) {
 		out.VolumeMappings = append(out.VolumeMappings, volume{m.Host, m.Guest, m.ReadOnly || m.Frozen})
 	}
 	return out, nil

@@ -21,6 +21,12 @@ import (
 // share one home. change may be nil.
 func Manager(tb testing.TB, change func(*box.Config)) *box.Manager {
 	tb.Helper()
+	return ManagerWith(tb, change, nil)
+}
+
+// ManagerWith is Manager with other parts. changeParts may be nil.
+func ManagerWith(tb testing.TB, change func(*box.Config), changeParts func(*box.Parts)) *box.Manager {
+	tb.Helper()
 	python, err := exec.LookPath("/usr/bin/python3")
 	if err != nil {
 		tb.Skipf("no Python: %v", err)
@@ -43,13 +49,17 @@ func Manager(tb testing.TB, change func(*box.Config)) *box.Manager {
 	if change != nil {
 		change(&cfg)
 	}
-	m := box.New(cfg, box.Parts{
+	parts := box.Parts{
 		Machines: &machine.Maker{
 			Engine: e, Agent: embedtest.Program(tb), Root: engine.Root{Key: "host", Tree: &engine.Tree{Dir: "/"}},
 			Interpreters: map[string]string{box.Python: python, box.JavaScript: node},
 			Home:         filepath.Join(dir, "home"), UID: -1, GID: -1,
 		},
-	})
+	}
+	if changeParts != nil {
+		changeParts(&parts)
+	}
+	m := box.New(cfg, parts)
 	if err := m.Start(tb.Context()); err != nil {
 		tb.Fatal(err)
 	}
