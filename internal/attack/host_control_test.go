@@ -51,6 +51,21 @@ func TestControl_VolumesThatWereBrokenOutOf(t *testing.T) {
 	}
 }
 
+// An owner's directory that a box has opened ("volume/owner-mode") is noticed.
+func TestControl_OwnersDirectoryThatIsOpen(t *testing.T) {
+	for _, mode := range []os.FileMode{0o701, 0o750} {
+		parent := t.TempDir()
+		if err := os.Mkdir(filepath.Join(parent, "attacker"), mode); err != nil {
+			t.Fatal(err)
+		}
+		r := judged(t, func(_ context.Context, tr *trial) error {
+			tr.checkOwners(parent)
+			return nil
+		})
+		expectBroken(t, r, "the directory of attacker is open")
+	}
+}
+
 // A server that starts although it must not ("local-user/open-state-directory" and
 // others) is noticed.
 func TestControl_ServerThatStarts(t *testing.T) {

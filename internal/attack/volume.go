@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/box/volume"
 )
 
 func volumeClass() class {
@@ -27,6 +28,7 @@ func volumeClass() class {
 			{Name: "setuid", Claim: "user code makes no setuid file of root and none with capabilities", run: onVolume("setuid")},
 			{Name: "devices", Claim: "no device node appears on the host", run: onVolume("devices")},
 			{Name: "moved-directory", Claim: "a directory that is moved out of the volume gives no access outside of it", run: onVolume("moved")},
+			{Name: "owner-mode", Claim: "user code does not open its owner's directory to other users of the host", run: ownerMode},
 			{Name: "swapped-directory", Claim: "swapping a directory for a link leads nowhere (CVE-2021-25741)", run: onVolume("swapped")},
 		},
 	}
@@ -77,6 +79,54 @@ func onVolume(function string) func(context.Context, *trial) error {
 		<-moved
 		t.checkVolumes(dir)
 		return err
+	}
+}
+
+// ownerMode boots a box with an owner's directory, which the box tries to open to other
+// users with a setuid program in it.
+func ownerMode(ctx context.Context, t *trial) error {
+	dir, err := t.tempDir("owners")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if dir, err = filepath.EvalSymlinks(dir); err != nil {
+		return err
+	}
+	parent := filepath.Join(dir, "parent")
+	if err := os.Mkdir(parent, 0o755); err != nil {
+		return err
+	}
+	set, err := volume.Open([]volume.Volume{{Host: parent, Guest: "/v", PerOwner: true}}, filepath.Join(dir, "empty"))
+	if err != nil {
+		return err
+	}
+	mounts, err := set.Of("attacker")
+	if err != nil {
+		return err
+	}
+	c, err := t.boot(ctx, shape{volumes: mounts})
+	if err != nil {
+		return err
+	}
+	err = c.attack(ctx, call{function: "owner_mode"})
+	t.checkOwners(parent)
+	return err
+}
+
+// checkOwners examines whether other users of the host can enter a directory in parent.
+func (t *trial) checkOwners(parent string) {
+	entries, err := os.ReadDir(parent)
+	if err != nil || len(entries) == 0 {
+		t.broke("list the directories of owners: %d, %v", len(entries), err)
+	}
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil {
+			t.broke("examine the directory of %s: %v", e.Name(), err)
+			continue
+		}
+		t.check(info.IsDir() && info.Mode().Perm()&0o077 == 0, "the directory of %s is open to other users: %v", e.Name(), info.Mode())
 	}
 }
 

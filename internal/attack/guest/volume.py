@@ -55,6 +55,13 @@ def setuid():
     tried("give it to root", os.chown, "/v/sh", 0, 0)
 
 
+def owner_mode():
+    subprocess.run(["cp", "/bin/sh", "/v/sh"], check=True)
+    tried("set the setuid bit", os.chmod, "/v/sh", 0o6755)
+    for path in ("/v", "/v/.", "/v/..", "/v/../../attacker"):
+        tried("open " + path, os.chmod, path, 0o777)
+
+
 def devices():
     for kind, major, minor, name in ((stat.S_IFBLK, 8, 0, "sda"), (stat.S_IFCHR, 1, 1, "mem"), (stat.S_IFCHR, 1, 3, "null")):
         tried("make " + name, os.mknod, "/v/" + name, 0o666 | kind, os.makedev(major, minor))
