@@ -143,8 +143,7 @@ func packLayer(members []layerFile, zeros int64) (diff string, stored []byte, er
 
 // layout writes the image as an OCI layout.
 func (p *packed) layout(dir string) error {
-	blobs := filepath.Join(dir, "blobs", "sha256")
-	if err := os.MkdirAll(blobs, 0o700); err != nil {
+	if err := os.MkdirAll(blobFile(dir, ""), 0o700); err != nil {
 		return err
 	}
 	index, err := json.Marshal(object{"schemaVersion": 2, "manifests": []any{object{"mediaType": manifestType, "digest": p.manifest, "size": len(p.blobs[p.manifest])}}})
@@ -157,7 +156,7 @@ func (p *packed) layout(dir string) error {
 		}
 	}
 	for digest, b := range p.blobs {
-		if err := os.WriteFile(filepath.Join(blobs, strings.TrimPrefix(digest, "sha256:")), b, 0o600); err != nil {
+		if err := os.WriteFile(blobFile(dir, digest), b, 0o600); err != nil {
 			return err
 		}
 	}
@@ -200,13 +199,15 @@ func (t *trial) operator() (*operator, func(), error) {
 		return nil, nil, err
 	}
 	o := &operator{t, dir, "secret-" + t.nonce}
-	if err := os.Mkdir(o.path("host"), 0o700); err != nil {
-		return nil, nil, err
-	}
+	err = os.Mkdir(o.path("host"), 0o700)
 	for _, name := range []string{"secret", "passwd"} {
-		if err := os.WriteFile(o.path("host/"+name), []byte(o.secret), 0o600); err != nil {
-			return nil, nil, err
+		if err == nil {
+			err = os.WriteFile(o.path("host/"+name), []byte(o.secret), 0o600)
 		}
+	}
+	if err != nil {
+		done()
+		return nil, nil, err
 	}
 	return o, done, nil
 }

@@ -19,6 +19,19 @@ func registry(h http.HandlerFunc) (name string, end func()) {
 	return strings.TrimPrefix(url, "http://") + "/attack/image", end
 }
 
+// turning serves a registry that answers with good, and with bad after turn was called.
+func turning(good, bad http.HandlerFunc) (name string, turn, end func()) {
+	var turned atomic.Bool
+	name, end = registry(func(w http.ResponseWriter, r *http.Request) {
+		if turned.Load() {
+			bad(w, r)
+			return
+		}
+		good(w, r)
+	})
+	return name, func() { turned.Store(true) }, end
+}
+
 func imageOtherManifest(ctx context.Context, t *trial) error {
 	o, done, err := t.operator()
 	if err != nil {
@@ -33,20 +46,15 @@ func imageOtherManifest(ctx context.Context, t *trial) error {
 	if err != nil {
 		return err
 	}
-	var swapped atomic.Bool
-	name, end := registry(func(w http.ResponseWriter, r *http.Request) {
-		if swapped.Load() {
-			w.Header().Set("Docker-Content-Digest", good.manifest)
-			bad.serve(w, r)
-			return
-		}
-		good.serve(w, r)
+	name, turn, end := turning(good.serve, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Docker-Content-Digest", good.manifest)
+		bad.serve(w, r)
 	})
 	defer end()
 	if err := o.takes(ctx, name+"@"+good.manifest); err != nil {
 		return err
 	}
-	swapped.Store(true)
+	turn()
 	_, err = o.pull(ctx, "state-other", name+"@"+good.manifest, "")
 	t.check(err != nil, "another image than that of the digest was accepted")
 	return nil
@@ -69,19 +77,12 @@ func imageLargeManifest(ctx context.Context, t *trial) error {
 	if err != nil {
 		return err
 	}
-	var swapped atomic.Bool
-	name, end := registry(func(w http.ResponseWriter, r *http.Request) {
-		if swapped.Load() {
-			large.serve(w, r)
-			return
-		}
-		good.serve(w, r)
-	})
+	name, turn, end := turning(good.serve, large.serve)
 	defer end()
 	if err := o.takes(ctx, name+":1"); err != nil {
 		return err
 	}
-	swapped.Store(true)
+	turn()
 	_, err = o.pull(ctx, "state-large", name+":1", "")
 	t.check(err != nil, "a manifest of 12 MB was accepted")
 	return nil
@@ -116,19 +117,12 @@ func spied(ctx context.Context, t *trial, d draft, serve func(spy string, p *pac
 	if err != nil {
 		return err
 	}
-	var swapped atomic.Bool
-	name, end := registry(func(w http.ResponseWriter, r *http.Request) {
-		if swapped.Load() {
-			serve(spy, bad, w, r)
-			return
-		}
-		good.serve(w, r)
-	})
+	name, turn, end := turning(good.serve, func(w http.ResponseWriter, r *http.Request) { serve(spy, bad, w, r) })
 	defer end()
 	if err := o.takes(ctx, name+":1"); err != nil {
 		return err
 	}
-	swapped.Store(true)
+	turn()
 	_, err = o.pull(ctx, "state-spied", name+":1", "")
 	t.check(err != nil, "the pull succeeded without the answer that it needs")
 	t.check(asked.Load() == 0, "the other server got %d requests", asked.Load())

@@ -228,6 +228,7 @@ func imageLinkFarm(ctx context.Context, t *trial) error {
 	return err
 }
 
+// blobFile returns the path of a blob in an OCI layout; without a digest, that of all blobs.
 func blobFile(dir, digest string) string {
 	return filepath.Join(dir, "blobs", "sha256", strings.TrimPrefix(digest, "sha256:"))
 }
