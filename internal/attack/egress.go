@@ -43,7 +43,7 @@ func egressClass() class {
 			{Name: "other-host", Claim: "on a connection to an allowed host, no request and no TLS handshake names another", run: on(otherHost)},
 			{Name: "connect-smuggling", Claim: "no form of a request to the proxy leads elsewhere than to the host that was decided on", run: on(connectSmuggling)},
 			{Name: "request-smuggling", Claim: "an allowed host gets no request that was hidden in the body of another", run: on(requestSmuggling)},
-			{Name: "redirect", Claim: "a redirect of an allowed host to this machine is followed by nobody", run: on(redirected)},
+			{Name: "redirect", Claim: "no redirect of an allowed host leads to this machine", run: on(redirected)},
 			{Name: "names-in-records", Claim: "refused names write no data of a program into the audit log", run: on(namesInRecords)},
 			{Name: "connection-flood", Claim: "a box has 64 connections at most, and the box of another owner still connects", Alone: true, run: on(connectionFlood)},
 			{Name: "slow-request", Claim: "a request that is sent byte by byte loses its connection", run: on(slowRequest)},
