@@ -43,7 +43,7 @@ type createContextIn struct {
 	Template    string   `json:"template,omitempty" jsonschema:"named template to start from"`
 	Flavor      string   `json:"flavor,omitempty" jsonschema:"size: 1, 2 or 4 CPUs and 1, 2 or 4 GB" oneof:"small,medium,large" default:"small"`
 	Network     []string `json:"network,omitempty" jsonschema:"hosts and presets that the context may reach, of those in the description of run_code; [] none" online:"true"`
-	Description string   `json:"description,omitempty" jsonschema:"a note for whoever lists the contexts" max:"4096"`
+	Description string   `json:"description,omitempty" jsonschema:"a note that lists of contexts show" max:"4096"`
 }
 
 type createContextOut struct {

@@ -71,8 +71,8 @@ func InstructionsWithNetwork(instructions string, allowed []string) string {
 }
 
 // A networkOut reports what a box tried to reach in vain. It has the member refused, a list
-// of refusalOut, and more, the number of destinations that the list omits. Its schema says no more than that it is an object: every conversation pays
-// for the schemas of all tools.
+// of refusalOut, and more, the number of destinations that the list omits. Its schema says no
+// more than that it is an object: every conversation pays for the schemas of all tools.
 type networkOut map[string]any
 
 type refusalOut struct {

@@ -29,5 +29,5 @@ var snapshotContext = define(info{
 type snapshotContextIn struct {
 	ContextID   string `json:"context_id" jsonschema:"id or unique name of the context" min:"1"`
 	Name        string `json:"name,omitempty" jsonschema:"name of the snapshot, such as before-cleaning; a unique one can be used in place of its id"`
-	Description string `json:"description,omitempty" jsonschema:"a note for whoever lists the snapshots" max:"4096"`
+	Description string `json:"description,omitempty" jsonschema:"a note that lists of snapshots show" max:"4096"`
 }

@@ -25,7 +25,7 @@ var snapshotSession = define(info{
 type snapshotSessionIn struct {
 	SessionID   string `json:"session_id" jsonschema:"session to keep the state of" min:"1"`
 	Name        string `json:"name,omitempty" jsonschema:"name of the snapshot, such as before-cleaning; a unique one can be used in place of its id"`
-	Description string `json:"description,omitempty" jsonschema:"a note for whoever lists the snapshots" max:"4096"`
+	Description string `json:"description,omitempty" jsonschema:"a note that lists of snapshots show" max:"4096"`
 }
 
 type snapshotSessionOut struct {
