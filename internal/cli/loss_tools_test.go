@@ -137,6 +137,9 @@ func TestLoss_EachToolReportsItOnce(t *testing.T) {
 		}
 		return true
 	})
+	for range ids {
+		<-early
+	}
 
 	for _, first := range firstCalls {
 		t.Run(first.tool, func(t *testing.T) { reportsOnce(boxes{t, b.c}, first, ids[first.tool]) })
