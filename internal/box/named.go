@@ -109,17 +109,17 @@ type unfitError struct {
 }
 
 func (e *unfitError) Error() string {
-	return fmt.Sprintf("template %s does not fit this version of Glovebox, this machine or the volumes of this server, rebuild it with %s: %v", e.name, e.remedy(), e.cause)
+	return fmt.Sprintf("template %s does not fit this version of Glovebox, this machine or the volumes of this server: %v; %s", e.name, e.cause, e.remedy())
 }
 
 func (e *unfitError) Unwrap() error { return e.cause }
 
-// remedy is a command for the operator.
+// remedy says what the operator can do.
 func (e *unfitError) remedy() string {
-	return "glovebox template build " + e.name + " and the settings of the server"
+	return "build it again with the server's settings, such as its volumes: glovebox template build " + e.name
 }
 
 // hint tells the model what happened, since only the operator can do anything.
 func (e *unfitError) hint() string {
-	return fmt.Sprintf("The template %s cannot be restored on this server: %s. The user can build it again with: %s, such as its volumes.", e.name, mismatch(e.cause), e.remedy())
+	return fmt.Sprintf("The template %s cannot be restored on this server: %s. The user can %s", e.name, mismatch(e.cause), e.remedy())
 }

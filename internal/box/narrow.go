@@ -27,9 +27,6 @@ func (m *Manager) narrow(op string, sp *spec, entries []string) ([]string, error
 		return nil, networkError(op, "Boxes of this server have no network", "Leave the network out.")
 	}
 	canonical, err := nets.Parse(entries)
-	if canonical == nil {
-		canonical = []string{}
-	}
 	if err != nil {
 		return nil, networkError(op, "Invalid network: "+clip(err.Error(), maxRefusal), "List presets such as pypi and npm, or hosts such as example.org; an empty list allows nothing.")
 	}
@@ -119,9 +116,6 @@ func (b *Box) MatchesNetwork(entries []string) error {
 		var err error
 		if canonical, err = nets.Parse(entries); err != nil {
 			return networkError(op, "Invalid network: "+clip(err.Error(), maxRefusal), "Leave out the network.")
-		}
-		if canonical == nil {
-			canonical = []string{}
 		}
 	}
 	return b.hasNetwork(op, canonical)

@@ -24,7 +24,7 @@ type Networks interface {
 	// nothing.
 	Open(owner Owner, box, template string, limits snapshot.NetLimits) Network
 	// Parse returns the canonical form of presets and hosts to which a client narrows the
-	// network of a box, sorted and without repetitions.
+	// network of a box, sorted and without repetitions. It is not nil without an error.
 	Parse(entries []string) ([]string, error)
 	// Within returns those of the entries of which the owner's boxes with these limits may
 	// reach nothing, and a list of what they may reach.

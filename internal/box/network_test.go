@@ -44,7 +44,7 @@ func (l *ledger) Parse(entries []string) ([]string, error) {
 	if slices.Contains(entries, "bad") {
 		return nil, errors.New("bad is neither a preset nor a host")
 	}
-	return slices.Compact(slices.Sorted(slices.Values(entries))), nil
+	return slices.Compact(append([]string{}, slices.Sorted(slices.Values(entries))...)), nil
 }
 
 // Within has a policy that allows a and b.

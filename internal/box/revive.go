@@ -1,9 +1,9 @@
 package box
 
-// revived makes sp, the description of a new session, like the session of that id which was
-// lost, as far as the caller asks for nothing else: template, named and flavor are what the
-// caller asks for, or empty. A session that its owner stopped is not revived. Without its
-// named template, a session gets the language and the flavor.
+// revived returns sp, the description of a new session, with the template, language and flavor
+// of the lost session of that id, unless its owner stopped that one. The caller asks for
+// template, named and flavor, which prevail unless they are empty. If the lost session's named
+// template cannot be used, the new one gets only its language and flavor.
 func (m *Manager) revived(op string, sp spec, template Template, named string, flavor Flavor) spec {
 	t := m.reg.tombstoneOf(sp.key)
 	if t == nil || t.Reason == ReasonStopped || named != "" {

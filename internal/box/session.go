@@ -11,14 +11,13 @@ import (
 const maxID = 128
 
 // Session returns the owner's session, booted. Without an id, or with an unknown one, it
-// creates a session; it recreates one that has ended under its id, with Lease.Lost, like
-// that one unless opts says otherwise.
-// Concurrent callers with the same new id share a box. If the ctx of one ends, the boot
-// continues for the others.
+// creates a session. It recreates a session that has ended under its id, with Lease.Lost,
+// and takes from the ended one what opts leaves open. Concurrent callers with the same new
+// id share a box. If the ctx of one ends, the boot continues for the others.
 //
-// Errors: CodeInvalid (bad id, or another template or flavor than the session
-// has, no such named template, or a network outside of the policy), CodeUnsupportedLanguage, CodeLimit, CodeNotReady, CodeStartFailed,
-// CodeGone (stopped while starting), CodeCancelled.
+// Errors: CodeInvalid (bad id, another template or flavor than the session has, no such named
+// template, or a network outside of the policy), CodeUnsupportedLanguage, CodeLimit,
+// CodeNotReady, CodeStartFailed, CodeGone (stopped while starting), CodeCancelled.
 func (m *Manager) Session(ctx context.Context, owner Owner, opts SessionOptions) (*Box, Lease, error) {
 	const op = "create session"
 	isNew := opts.ID == ""

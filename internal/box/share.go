@@ -9,10 +9,10 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/plural"
 )
 
-// share has displayed text and standard output share the limit of one stream: a model reads
-// both. Displayed text has at least a quarter of it, since it is what the code chose to show,
-// and more if the output leaves room. A file of the box keeps the whole of a text that is cut. o is
-// what the agent says of the output. It must be called once, before the documents are saved.
+// share fits displayed text and standard output into the limit of one stream, since a model
+// reads both. Displayed text, which the code chose to show, gets at least a quarter, and more
+// if the output leaves room. A file in the box keeps each text that is cut. o describes the
+// output that the agent kept. Call share once, before the documents are saved.
 func (c *collector) share(o protocol.Output) {
 	s := &c.stdout
 	limit := s.maxHead + s.maxTail
