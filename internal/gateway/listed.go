@@ -48,7 +48,7 @@ func (g *Gateway) checkListed(ctx context.Context, t ServerTool, tools []*mcp.To
 	switch {
 	case len(listed) == 0:
 		g.offerListed(ctx, t.Server, tools)
-		return &UnavailableError{ReasonChanged, fmt.Sprintf("The server %q has the tool %q no longer, or not in a form that can be offered. It was not called.", t.Server, name)}
+		return &UnavailableError{ReasonChanged, fmt.Sprintf("The server %q no longer has the tool %q, or offers it in an unusable form. It was not called. List the tools again.", t.Server, name)}
 	case differs < 0 || g.acceptsAny(t.Server):
 		return nil
 	}

@@ -141,7 +141,7 @@ func TestCall_ChangedBetweenProcesses(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, call, end = callers(t, dir)
-			if got := call[who](t); !strings.Contains(got, `The server "srv" has the tool "say" no longer`) {
+			if got := call[who](t); !strings.Contains(got, `The server "srv" no longer has the tool "say"`) {
 				t.Errorf("a tool that is gone: got %q", got)
 			}
 			end()

@@ -34,7 +34,7 @@ func (g *Gateway) refuseProgram(ctx context.Context, c *call, params mcp.InputRe
 	if len(calls) == 1 {
 		c.cancel(errAsked)
 	}
-	return invalidRequest("a program made the call, and nobody can answer")
+	return invalidRequest("a program made the call and cannot answer; ask in a call of a client")
 }
 
 // questionOf says what a server asks.
