@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -83,7 +84,7 @@ func (f *misfits) check(schema *jsonschema.Schema, value any, path string) {
 	if schema.Ref != "" {
 		f.check(f.definition(schema.Ref), value, path)
 	}
-	switch alternatives := append(append([]*jsonschema.Schema{}, schema.AnyOf...), schema.OneOf...); {
+	switch alternatives := slices.Concat(schema.AnyOf, schema.OneOf); {
 	case !typeFits(schema, value):
 		f.add(path, "expected %s, got %s", expected(schema), given(value))
 		return
@@ -91,11 +92,7 @@ func (f *misfits) check(schema *jsonschema.Schema, value any, path string) {
 		f.add(path, "expected %s, got %s", expected(schema), given(value))
 		return
 	case len(alternatives) > 0:
-		fits := false
-		for _, one := range alternatives {
-			fits = fits || f.fits(one, value)
-		}
-		if !fits {
+		if !slices.ContainsFunc(alternatives, func(one *jsonschema.Schema) bool { return f.fits(one, value) }) {
 			f.add(path, "expected %s, got %s", f.anyOf(alternatives), given(value))
 			return
 		}
@@ -256,36 +253,27 @@ func typesOf(s *jsonschema.Schema) []string {
 // typeFits reports whether a value has one of the types of a schema.
 func typeFits(s *jsonschema.Schema, value any) bool {
 	types := typesOf(s)
-	for _, t := range types {
-		var ok bool
+	return len(types) == 0 || slices.ContainsFunc(types, func(t string) bool {
 		switch v := value.(type) {
 		case nil:
-			ok = t == "null"
+			return t == "null"
 		case bool:
-			ok = t == "boolean"
+			return t == "boolean"
 		case string:
-			ok = t == "string"
+			return t == "string"
 		case float64:
-			ok = t == "number" || t == "integer" && v == math.Trunc(v)
+			return t == "number" || t == "integer" && v == math.Trunc(v)
 		case []any:
-			ok = t == "array"
+			return t == "array"
 		case map[string]any:
-			ok = t == "object"
+			return t == "object"
 		}
-		if ok {
-			return true
-		}
-	}
-	return len(types) == 0
+		return false
+	})
 }
 
 func contains(all []any, value any) bool {
-	for _, one := range all {
-		if reflect.DeepEqual(one, value) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(all, func(one any) bool { return reflect.DeepEqual(one, value) })
 }
 
 // typeWords are the types of JSON Schema for people.
