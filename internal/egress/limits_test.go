@@ -150,14 +150,14 @@ func TestProxy_SlowBodyArrives(t *testing.T) {
 		fmt.Fprintf(w, "%d %v", n, err)
 	})
 	w := newWorld(t, Options{}, []string{"a.example.org"}, "a.example.org="+server)
-	w.g.bounds = webserve.Bounds{Stall: time.Second, Drain: time.Second}
+	w.g.bounds = webserve.Bounds{Stall: 4 * time.Second, Drain: 4 * time.Second}
 	c := connect(t, w.door(protocol.Dial{Door: protocol.DoorHTTP}))
 	fmt.Fprintf(c, "POST http://a.example.org/ HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n", size)
 	for range 64 {
 		if _, err := c.Write(make([]byte, 4096)); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(80 * time.Millisecond)
 	}
 	if b, err := io.ReadAll(c); err != nil || !strings.Contains(string(b), fmt.Sprint(size, " <nil>")) {
 		t.Errorf("got %q, %v", b, err)
