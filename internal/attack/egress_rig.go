@@ -80,7 +80,7 @@ func (t *trial) net(o egress.Options, allow ...string) (*netRig, error) {
 		r.close()
 		return nil, err
 	}
-	o.Policies = func(string, string) policy.Set { return policy.Set{Owner: p} }
+	o.Policies = func(string) policy.Set { return policy.Set{Owner: p} }
 	o.Pins, o.Resolver = append(o.Pins, pin), r.names
 	o.Record = func(rec egress.Record) {
 		r.mu.Lock()

@@ -52,7 +52,7 @@ func openNetworks(cfg *config.Config, log, audit *slog.Logger) (*networks, error
 		return nil, err
 	}
 	options := egress.Options{
-		Policies: func(owner, _ string) policy.Set { return n.policies.Load().Set(owner) },
+		Policies: func(owner string) policy.Set { return n.policies.Load().Set(owner) },
 		Pins:     cfg.Pins(), MaxConnections: cfg.EgressMaxConnections, MaxBytesPerMinute: int64(cfg.EgressMaxMBPerMinute) << 20,
 		Record: n.record, Log: log,
 	}

@@ -35,8 +35,7 @@ func (b *recipeBuild) policies() (policy.Set, error) {
 	if !set.On() {
 		return policy.Set{}, withHint(fmt.Errorf("net = %q: the settings allow this build no network", b.recipe.Net), "if you trust the recipe, allow it with: --network LIST")
 	}
-	set.Template = net
-	return set, nil
+	return set.Narrow(policy.Layer{Name: egress.LayerTemplate, Policy: net}), nil
 }
 
 // connect gives the programs of the machine the network of the build. The caller calls
@@ -50,7 +49,7 @@ func (b *recipeBuild) connect(ctx context.Context, m *machine.Machine) (disconne
 		return nil, err
 	}
 	gate := egress.New(egress.Options{
-		Policies: func(string, string) policy.Set { return set },
+		Policies: func(string) policy.Set { return set },
 		Pins:     b.cfg.Pins(), MaxConnections: b.cfg.EgressMaxConnections, MaxBytesPerMinute: int64(b.cfg.EgressMaxMBPerMinute) << 20, Log: b.host.log,
 	})
 	network := gate.Open(egress.Box{Owner: b.owner, ID: "build", Template: b.name})

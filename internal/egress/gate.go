@@ -19,9 +19,9 @@ type Box struct {
 
 // Options configure a Gate.
 type Options struct {
-	// Policies returns the current policies of an owner and a template, without that of
-	// the box. It is called for each decision, concurrently, and must return quickly. Required.
-	Policies func(owner, template string) policy.Set
+	// Policies returns the current policies of an owner, without the limits of a box. It is
+	// called for each decision, concurrently, and must return quickly. Required.
+	Policies func(owner string) policy.Set
 	// Pins are the addresses that the operator chose for names.
 	Pins []resolve.Pin
 	// Resolver looks names up; nil: Go's own resolver with this machine's settings.

@@ -73,7 +73,7 @@ func newNetwork(g *Gate, b Box, limits []policy.Layer) *Network {
 
 // policies returns what applies to the box now.
 func (n *Network) policies() policy.Set {
-	return n.gate.opts.Policies(n.box.Owner, n.box.Template).Narrow(n.limits...)
+	return n.gate.opts.Policies(n.box.Owner).Narrow(n.limits...)
 }
 
 // Allowed lists what the programs of the box can reach, as [policy.Set.Allowed] does.

@@ -32,7 +32,7 @@ func (n *Network) portsOf(host string) (ports []string) {
 
 // remedy says how the operator can allow a destination that no rule of v.Layer allows.
 func (n *Network) remedy(host string, port uint16, v policy.Verdict) string {
-	if v.Layer == "template" || v.Layer == "box" {
+	if v.Layer == LayerTemplate || v.Layer == LayerBox {
 		return fmt.Sprintf("Do not retry or work around it; the network of this %s is narrower than what the operator allows.", v.Layer)
 	}
 	text := "Do not retry or work around it; the operator can add it to --network: " + entryFor(host, port)

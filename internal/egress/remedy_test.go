@@ -66,7 +66,7 @@ func TestRefusal_NarrowerLayer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.set.Template = p
+	w.set = w.set.Narrow(policy.Layer{Name: LayerTemplate, Policy: p})
 	r := w.n.refuseVerdict("http", "pypi.org", 443, w.n.policies().Decide("pypi.org", 443))
 	if strings.Contains(r.text, "--network") || !strings.Contains(r.text, "the network of this template is narrower") {
 		t.Errorf("got %q", r.text)

@@ -30,7 +30,7 @@ func newWorld(t testing.TB, o Options, allow []string, pins ...string) *world {
 	t.Helper()
 	w := &world{t: t}
 	w.allow(allow...)
-	o.Policies = func(string, string) policy.Set {
+	o.Policies = func(string) policy.Set {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return w.set

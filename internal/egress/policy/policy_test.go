@@ -108,16 +108,16 @@ func TestSet_EveryLayerMustAllow(t *testing.T) {
 		want Verdict // without Version
 	}{
 		{"no layer", Set{}, "pypi.org", 443, Verdict{Why: Off}},
-		{"empty layer", Set{Server: wide, Owner: mustParse(t)}, "pypi.org", 443, Verdict{Layer: "owner", Why: Off}},
+		{"empty layer", Set{Owner: mustParse(t)}.Narrow(Layer{"box", wide}), "pypi.org", 443, Verdict{Layer: "owner", Why: Off}},
 		{"one layer", Set{Owner: wide}, "registry.npmjs.org", 443, Verdict{OK: true, Rule: "npm", Name: "npm"}},
 		{"other port", Set{Owner: wide}, "registry.npmjs.org", 80, Verdict{Layer: "owner", Why: NoRule}},
-		{"both", Set{Owner: wide, Box: narrow}, "PyPI.org.", 443, Verdict{OK: true, Rule: "pypi", Name: "pypi"}},
-		{"box narrows", Set{Owner: wide, Box: narrow}, "registry.npmjs.org", 443, Verdict{Layer: "box", Why: NoRule}},
-		{"server narrows", Set{Server: narrow, Owner: wide}, "registry.npmjs.org", 443, Verdict{Layer: "server", Why: NoRule}},
+		{"both", Set{Owner: wide}.Narrow(Layer{"box", narrow}), "PyPI.org.", 443, Verdict{OK: true, Rule: "pypi", Name: "pypi"}},
+		{"box narrows", Set{Owner: wide}.Narrow(Layer{"box", narrow}), "registry.npmjs.org", 443, Verdict{Layer: "box", Why: NoRule}},
+		{"owner narrows", Set{Owner: narrow}.Narrow(Layer{"box", wide}), "registry.npmjs.org", 443, Verdict{Layer: "owner", Why: NoRule}},
 		{"raw", Set{Owner: wide}, "db.example.org", 5432, Verdict{OK: true, Rule: "tcp://db.example.org:5432", Name: Custom, Kind: Raw}},
-		{"raw in one layer only", Set{Owner: wide, Box: narrow}, "db.example.org", 5432, Verdict{OK: true, Rule: "db.example.org:5432", Name: Custom}},
-		{"denied", Set{Server: denies, Owner: wide}, "bad.example.org", 443, Verdict{Layer: "server", Rule: "bad.example.org", Name: Custom, Why: Denied}},
-		{"denied at every port", Set{Server: denies, Owner: wide}, "bad.example.org", 5432, Verdict{Layer: "server", Rule: "bad.example.org", Name: Custom, Why: Denied}},
+		{"raw in one layer only", Set{Owner: wide}.Narrow(Layer{"box", narrow}), "db.example.org", 5432, Verdict{OK: true, Rule: "db.example.org:5432", Name: Custom}},
+		{"denied", Set{Owner: denies}.Narrow(Layer{"box", wide}), "bad.example.org", 443, Verdict{Layer: "owner", Rule: "bad.example.org", Name: Custom, Why: Denied}},
+		{"denied at every port", Set{Owner: denies}.Narrow(Layer{"box", wide}), "bad.example.org", 5432, Verdict{Layer: "owner", Rule: "bad.example.org", Name: Custom, Why: Denied}},
 		{"no name", Set{Owner: wide}, "exa mple.org", 443, Verdict{Why: Name}},
 		{"address", Set{Owner: wide}, "203.0.113.1", 443, Verdict{Layer: "owner", Why: NoRule}},
 	} {
@@ -170,10 +170,8 @@ func TestSet_AddingALayerNeverAllowsMore(t *testing.T) {
 	allowed := 0
 	for range 500 {
 		one := Set{Owner: randomPolicy(r)}
-		two := one
-		two.Server = randomPolicy(r)
-		three := two
-		three.Box = randomPolicy(r)
+		two := one.Narrow(Layer{"template", randomPolicy(r)})
+		three := two.Narrow(Layer{"box", randomPolicy(r)})
 		for _, host := range hosts {
 			for _, port := range []uint16{22, 80, 443, 8080} {
 				for _, method := range []string{"", "GET", "POST"} {
@@ -274,7 +272,7 @@ func TestPolicy_VersionIsOfTheContent(t *testing.T) {
 	if got := (Set{Owner: a}).Version(); got != a.Version {
 		t.Errorf("a set of one policy has the version %q, want %q", got, a.Version)
 	}
-	if (Set{Owner: a}).Version() == (Set{Owner: a, Box: a}).Version() {
+	if (Set{Owner: a}).Version() == (Set{Owner: a}).Narrow(Layer{"box", a}).Version() {
 		t.Error("a second layer does not change the version")
 	}
 }
@@ -294,7 +292,7 @@ func TestSet_PortsAndAllowed(t *testing.T) {
 	if !slices.Contains(got, "pypi") || slices.Contains(got, "github") || !slices.Contains(got, "https://api.github.com") || slices.Contains(got, "https://gist.githubusercontent.com") {
 		t.Errorf("Allowed() = %q", got)
 	}
-	s.Box = mustParse(t, "files.pythonhosted.org", "example.org")
+	s = s.Narrow(Layer{"box", mustParse(t, "files.pythonhosted.org", "example.org")})
 	if got, want := s.Allowed(), []string{"example.org", "https://files.pythonhosted.org"}; !slices.Equal(slices.Sorted(slices.Values(got)), want) {
 		t.Errorf("Allowed() = %q, want %q", got, want)
 	}

@@ -7,13 +7,14 @@ import (
 	"slices"
 )
 
-// A Set combines policies. Every layer that is not nil must allow a connection, and a
-// deny rule of any layer refuses it. A Set without layers allows nothing: the network is
-// off. A Set may be copied and used concurrently.
+// A Set combines policies: the owner's, unless it is nil, and limits (see [Set.Narrow]).
+// Every layer must allow a connection, and a deny rule of any layer refuses it. A Set
+// without layers allows nothing: the network is off. A Set may be copied and used
+// concurrently.
 type Set struct {
-	Server, Owner, Template, Box *Policy
+	Owner *Policy
 
-	limits []Layer // see Narrow
+	limits []Layer
 }
 
 // A Layer is a policy with the name by which verdicts call it.
@@ -50,7 +51,7 @@ type Verdict struct {
 	Rule string
 	// Name is the Name of that rule, one of a closed set.
 	Name string
-	// Layer is the layer that refused: server, owner, template or box. If the network is
+	// Layer is the layer that refused: "owner", or the name of a limit. If the network is
 	// off, it is the first layer that allows nothing, and empty if there is none.
 	Layer string
 	// Version is that of the Set.
@@ -66,13 +67,8 @@ type Verdict struct {
 
 // layers returns the layers that are set, widest first.
 func (s Set) layers() (names []string, policies []*Policy) {
-	for _, l := range []struct {
-		name   string
-		policy *Policy
-	}{{"server", s.Server}, {"owner", s.Owner}, {"template", s.Template}, {"box", s.Box}} {
-		if l.policy != nil {
-			names, policies = append(names, l.name), append(policies, l.policy)
-		}
+	if s.Owner != nil {
+		names, policies = []string{"owner"}, []*Policy{s.Owner}
 	}
 	for _, l := range s.limits {
 		names, policies = append(names, l.Name), append(policies, l.Policy)

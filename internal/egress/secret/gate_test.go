@@ -49,7 +49,7 @@ func TestInterceptor_BehindGate(t *testing.T) {
 		t.Fatal(err)
 	}
 	gate := egress.New(egress.Options{
-		Policies: func(string, string) policy.Set { return policy.Set{Owner: allowed} }, Pins: pins, Intercept: w.i,
+		Policies: func(string) policy.Set { return policy.Set{Owner: allowed} }, Pins: pins, Intercept: w.i,
 	})
 	defer gate.Close()
 	n := gate.Open(box)
