@@ -97,14 +97,15 @@ func (s *Session) listed(ctx context.Context, l *connection) ([]*mcp.Tool, error
 	return one.tools, one.err
 }
 
-// beginList lists the tools over a connection. The caller holds the mutex of the list.
+// beginList lists the tools over a connection. The caller holds the mutex of the list. The
+// list belongs to the connection, so that no call accounts for its memory, which Limits bound.
 func (s *Session) beginList(l *connection) *toolList {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	one, version := &toolList{cancel: cancel, done: make(chan struct{})}, l.state.tools.version
 	go func() {
 		defer close(one.done)
 		defer cancel(nil)
-		one.err = s.attempt(ctx, "list tools", l, func(ctx context.Context, cs *mcp.ClientSession) (err error) {
+		_, one.err = s.fly(ctx, "list tools", l, func(ctx context.Context, cs *mcp.ClientSession) (err error) {
 			one.tools, err = s.readTools(ctx, cs)
 			return err
 		})

@@ -3,14 +3,19 @@ package mcpkit
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
 )
 
 // lists returns the number of lists of tools that a trace has.
@@ -142,5 +147,43 @@ func TestCallToolIf_NoList(t *testing.T) {
 	defer trace.mu.Unlock()
 	if strings.Contains(trace.b.String(), "tools/call") {
 		t.Error("a call was sent")
+	}
+}
+
+// A list over HTTP that is too large fails the calls that wait for it at once, also if the
+// server leaves a stream of events open. The calls are not sent.
+func TestCallToolIf_TooLargeList(t *testing.T) {
+	for _, contentType := range []string{"application/json", "text/event-stream"} {
+		t.Run(contentType, func(t *testing.T) {
+			var called atomic.Bool
+			url := hostileHTTP(t, func(w http.ResponseWriter, r *http.Request, m message) bool {
+				switch m.Method {
+				case "tools/call":
+					called.Store(true)
+				case "tools/list":
+					w.Header().Set("Content-Type", contentType)
+					before, after := "", ""
+					if contentType != "application/json" {
+						before, after = "data: ", "\n\n"
+					}
+					fmt.Fprintf(w, `%s{"jsonrpc":"2.0","id":%s,"result":{"tools":[],"_meta":{"x":[%s0]}}}%s`, before, m.ID, strings.Repeat("0,", 500), after)
+					if after != "" {
+						w.(http.Flusher).Flush()
+						<-r.Context().Done()
+					}
+					return true
+				}
+				return false
+			})
+			def := &mcpjson.Server{Name: "srv", Transport: mcpjson.TransportHTTP, URL: mcpjson.Literal(url)}
+			s := session(t, manager(t, Options{Limits: Limits{Values: 200, Request: time.Hour, Connect: patience}}, def), "srv")
+			_, err := s.CallToolIf(t.Context(), &mcp.CallToolParams{Name: "good"}, has("good"))
+			if !errors.Is(err, ErrTooManyValues) || !errors.Is(err, ErrNotSent) {
+				t.Errorf("got %v", err)
+			}
+			if called.Load() {
+				t.Error("the call was sent")
+			}
+		})
 	}
 }

@@ -52,13 +52,9 @@ func (s *Session) doAfter(ctx context.Context, what string, before func(context.
 		}
 		var sent atomic.Bool
 		if err = before(ctx, l); err == nil {
-			own, inFlight := newFlight(context.WithValue(ctx, sentKey{}, &sent))
-			err = s.attempt(own, what, l, f)
-			l.state.forget(inFlight)
-			refused := own.Err() != nil && ctx.Err() == nil
-			inFlight.refuse(nil)
-			if err != nil && refused {
-				return fmt.Errorf("%s of mcp server %q: %w", what, s.def.Name, context.Cause(own))
+			var refused bool
+			if refused, err = s.fly(context.WithValue(ctx, sentKey{}, &sent), what, l, f); refused {
+				return err
 			}
 		}
 		missing := errors.Is(err, mcp.ErrSessionMissing)
@@ -97,6 +93,18 @@ func neverConnected(err error) bool {
 	}
 	_, refused := errors.AsType[*outbound.Refusal](err)
 	return refused
+}
+
+// fly sends a request over a connection, as a flight. refused reports that the error says why
+// the connection did not decode the result.
+func (s *Session) fly(ctx context.Context, what string, l *connection, f func(context.Context, *mcp.ClientSession) error) (refused bool, err error) {
+	own, inFlight := newFlight(ctx)
+	defer inFlight.refuse(nil)
+	defer l.state.forget(inFlight)
+	if err = s.attempt(own, what, l, f); err != nil && own.Err() != nil && ctx.Err() == nil {
+		return true, fmt.Errorf("%s of mcp server %q: %w", what, s.def.Name, context.Cause(own))
+	}
+	return false, err
 }
 
 func (s *Session) attempt(ctx context.Context, what string, l *connection, f func(context.Context, *mcp.ClientSession) error) error {
