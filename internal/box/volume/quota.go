@@ -63,6 +63,7 @@ type directory struct {
 	owner string
 	quota int64
 	over  bool
+	was   bool      // over at some time: boxes may have other mounts than they should
 	fails int       // unfinished scans in a row
 	due   time.Time // when it is scanned again
 	used  bool      // boxes may have written to it since its latest scan began
@@ -121,8 +122,7 @@ func (s *Set) Stats() Stats {
 
 // Watch measures the directories with quotas until ctx ends, one at a time: those of the
 // owners that owners returns (some perhaps twice), which have boxes in memory, and those that Of has returned
-// since. After a scan that finds a directory over its quota, or within it again, it calls
-// revise with the owner: Peek returns other mounts then, and boxes may have the old ones.
+// since. After each scan of a directory that is or was over its quota, it calls revise with the owner: Peek returns other mounts then, and boxes may have the old ones.
 func (s *Set) Watch(ctx context.Context, log *slog.Logger, owners func() []string, revise func(owner string)) {
 	w := &watch{set: s, log: log, owners: owners, revise: revise, now: time.Now}
 	for ctx.Err() == nil {
@@ -200,7 +200,7 @@ func pause(ctx context.Context, d time.Duration) {
 }
 
 // note records the result of a scan, and reports whether boxes may have other mounts than
-// they should: the directory is over its quota or was before.
+// they should: the directory is over its quota or was at some time.
 func (s *Set) note(log *slog.Logger, host string, bytes int64, err error, begun, ended time.Time) (revise bool) {
 	s.mu.Lock()
 	d := s.dirs[host]
@@ -222,6 +222,8 @@ func (s *Set) note(log *slog.Logger, host string, bytes int64, err error, begun,
 	if err != nil && d.fails < maxFails {
 		d.due = ended
 	}
+	d.was = d.was || d.over // a box in a call keeps its frozen volume until it is idle
+	revise = d.was
 	fails, over, quota := d.fails, d.over, d.quota
 	s.mu.Unlock()
 	switch {
@@ -233,5 +235,5 @@ func (s *Set) note(log *slog.Logger, host string, bytes int64, err error, begun,
 	case was && !over:
 		log.Info("volume is within its quota again", logkey.Volume, host, logkey.Bytes, bytes, logkey.Quota, quota)
 	}
-	return was || over
+	return revise
 }

@@ -200,6 +200,9 @@ func TestSet_Quota(t *testing.T) {
 	if got := q.round(time.Hour); !slices.Equal(got, []string{"alice"}) || q.frozen("alice") {
 		t.Errorf("alice is within the quota again: revised %v, frozen: %t", got, q.frozen("alice"))
 	}
+	if got := q.round(time.Hour); !slices.Equal(got, []string{"alice"}) {
+		t.Errorf("a box that was in a call meanwhile stays frozen: revised %v", got)
+	}
 
 	// A tree that cannot be scanned has no quota for a moment only: it is scanned again at
 	// once.
