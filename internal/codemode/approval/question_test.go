@@ -37,7 +37,7 @@ func TestQuestion(t *testing.T) {
 	for i, want := range []string{
 		begin + "   content: \"x\"\n   mode: \"w\"\n   path: \"/tmp/a\"\n" + end,
 		begin + "   content: \"x\"\n   mode: \"w\"\n   path: \"/tmp/b\"\n   Changed since the last call of this tool that you allowed: path. Unchanged: 2 arguments.\n" + end,
-		begin + "   content: \"x\"\n   mode: \"w\"\n   path: \"/tmp/b\"\n   You allowed the last call of this tool with the same arguments.\n" + end,
+		begin + "   content: \"x\"\n   mode: \"w\"\n   path: \"/tmp/b\"\n   The last call of this tool that you allowed had the same arguments.\n" + end,
 	} {
 		if i >= len(got) || got[i] != want {
 			t.Errorf("question %d: got %q, want %q", i+1, got[i], want)
@@ -182,7 +182,7 @@ func TestQuestion_always(t *testing.T) {
 // known: not if it had too many arguments to remember, and also if another owner has approved
 // calls of very many tools since.
 func TestQuestion_comparison(t *testing.T) {
-	const same = "You allowed the last call of this tool with the same arguments."
+	const same = "The last call of this tool that you allowed had the same arguments."
 	many := map[string]int{}
 	for i := range maxCompared + 1 {
 		many[fmt.Sprint("n", i)] = i

@@ -262,7 +262,7 @@ func renderArguments(b *strings.Builder, p *pendingCall, room int, last map[stri
 	switch {
 	case last == nil:
 	case len(differ) == 0 && same == len(last):
-		b.WriteString("   You allowed the last call of this tool with the same arguments.\n")
+		b.WriteString("   The last call of this tool that you allowed had the same arguments.\n")
 	case same > 0 && len(differ) == 0:
 		fmt.Fprintf(b, "   Unlike the last call of this tool that you allowed, this one leaves out %s; the others are the same.\n", plural.N(len(last)-same, "argument"))
 	case same > 0:

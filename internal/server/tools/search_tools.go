@@ -14,7 +14,7 @@ var searchTools = define(info{
 	name:  "search_tools",
 	title: "Search tools for code",
 	description: "Find tools of the user's MCP servers that code can call. The answer has a line for each tool that matches, the best first: how code calls it, and what it does. " +
-		"Without a query it lists all tools. describe_tools returns their documentation.",
+		"Without a query all tools match. describe_tools returns their documentation.",
 	set: Sessions, code: true, family: sessionErrors, readOnly: true, idempotent: true,
 }, func(ctx context.Context, c *Call, in searchToolsIn) (toolsOut, error) {
 	if c.broker == nil {
@@ -37,7 +37,7 @@ var searchTools = define(info{
 		return toolsOut{}, err
 	}
 	if matches == 0 && in.Query != "" {
-		out.Notes = append(out.Notes, "No tool has one of these words in its name or description: leave out query to list all tools.")
+		out.Notes = append(out.Notes, "No tool has one of these words in its name or description: leave out query to list others.")
 	}
 	if more := matches - len(found); more > 0 {
 		out.Notes = append(out.Notes, fmt.Sprintf("%d more match: narrow the query, or raise limit (to 100).", more))

@@ -201,9 +201,9 @@ except OSError as e: print(e)'`: "<urlopen error Tunnel connection failed: 403 "
 			expect(t, l, line, want)
 		}
 	}
-	check("Glovebox: this box has no network", "; its operator can allow hosts with --network")
+	check("Glovebox: this box has no network", "; its operator can allow hosts with --network, and the build of a template with --net")
 	expect(t, l, "curl -s http://PyPI.org/simple/x/; curl -s http://registry.npmjs.org:80/x",
-		"Glovebox: this box has no network; its operator can allow this with --network pypi\nGlovebox: this box has no network; its operator can allow this with --network npm\n")
+		"Glovebox: this box has no network; its operator can allow this with --network pypi, and the build of a template with --net pypi\nGlovebox: this box has no network; its operator can allow this with --network npm, and the build of a template with --net npm\n")
 	must(t, l.Configure(t.Context(), protocol.Network{Notice: "No network here; ask for --network pypi"}))
 	check("No network here; ask for --network pypi", "")
 	if _, err := l.Ping(t.Context()); err != nil {

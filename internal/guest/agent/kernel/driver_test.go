@@ -120,16 +120,20 @@ func TestRun_Cancel(t *testing.T) {
 // TestRun_EmptyCell runs the empty cell that checks a kernel: it leaves no trace, and no
 // output printed meanwhile is lost.
 func TestRun_EmptyCell(t *testing.T) {
-	// Both say when they have printed.
+	// Both wait until the first cell has ended, and say when they have printed.
+	const child = "(until [ -e %[1]s/ended ]; do sleep 0.02; done; echo child; touch %[1]s/child)"
 	setUp := map[string]string{
-		Python:     "import threading, os, time\nos.system('(sleep 0.1; echo child; touch %[1]s/child) &')\ndef late():\n    time.sleep(0.1)\n    print('thread')\n    open('%[1]s/thread', 'w').close()\nx = threading.Thread(target=late); x.start()\n41",
-		JavaScript: "let x = setTimeout(() => { console.log('thread'); require('fs').writeFileSync('%[1]s/thread', '') }, 100); require('child_process').spawn('sh', ['-c', 'sleep 0.1; echo child; touch %[1]s/child'], {stdio: ['ignore', 'inherit', 'inherit'], detached: true}); 41",
+		Python:     "import threading, os, time\nos.system('" + child + " &')\ndef late():\n    while not os.path.exists('%[1]s/ended'): time.sleep(0.02)\n    print('thread')\n    open('%[1]s/thread', 'w').close()\nx = threading.Thread(target=late); x.start()\n41",
+		JavaScript: "let fs = require('fs'), x = setInterval(() => { if (fs.existsSync('%[1]s/ended')) { clearInterval(x); console.log('thread'); fs.writeFileSync('%[1]s/thread', '') } }, 20); require('child_process').spawn('sh', ['-c', '" + child + "'], {stdio: ['ignore', 'inherit', 'inherit'], detached: true}); 41",
 	}
 	failing := map[string]string{Python: "print(_)\n1/0", JavaScript: "console.log(_); undefined_"}
 	each(t, func(t *testing.T, language string, k *Kernel) {
 		dir := t.TempDir()
 		if res, rec := run(t, k, fmt.Sprintf(setUp[language], dir)); !res.OK || rec.value() != "41" {
 			t.Fatalf("got %+v, %q", res, rec.all.String())
+		}
+		if err := os.WriteFile(filepath.Join(dir, "ended"), nil, 0o600); err != nil {
+			t.Fatal(err)
 		}
 		printed := func() bool { return exists(filepath.Join(dir, "thread"))() && exists(filepath.Join(dir, "child"))() }
 		begun := time.Now()

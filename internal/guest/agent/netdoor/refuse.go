@@ -36,9 +36,9 @@ func remedy(head []byte) string {
 		host = host[:i]
 	}
 	if preset := presets[strings.ToLower(host)]; preset != "" {
-		return "; its operator can allow this with --network " + preset
+		return "; its operator can allow this with --network " + preset + ", and the build of a template with --net " + preset
 	}
-	return "; its operator can allow hosts with --network"
+	return "; its operator can allow hosts with --network, and the build of a template with --net"
 }
 
 // refuseHTTP answers a request to the HTTP proxy. The status line carries the text, since
