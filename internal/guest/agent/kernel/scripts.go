@@ -31,7 +31,7 @@ var nodeScript = sync.OnceValue(func() []byte {
 	var b bytes.Buffer
 	b.WriteString("(function (require, dynamicImport, source) {\n'use strict';\n")
 	b.Write(join("node/", "state.cjs", "events.cjs", "output.cjs", "display.cjs", "errors.cjs", "inspector.cjs",
-		"interrupt.cjs", "run.cjs", "start.cjs", "random.cjs", "network.cjs", "ready.cjs"))
+		"globals.cjs", "interrupt.cjs", "run.cjs", "start.cjs", "random.cjs", "network.cjs", "ready.cjs"))
 	b.WriteString("})\x00")
 	b.Write(join("node/", "source.cjs"))
 	return b.Bytes()

@@ -78,6 +78,7 @@ function allowTools(message) {
   const script = message.toString('utf8', end + 1);
   if (script) hostTools = vm.runInThisContext(`(function (require, hide) {\n${script}})`, { filename: 'glovebox:tools' })(require, hide);
   hostTools.offer(message.toString('utf8', 1, end));
+  if (script) uncoverGlobals(); // cells may have failed before the tools were there
 }
 
 // callWasCancelled reports whether e is the error of a call that the end of its run
@@ -86,6 +87,7 @@ function callWasCancelled(e) { return hostTools !== null && e !== null && typeof
 
 // conclude ends the run and its tool calls.
 function conclude(error) {
+  if (error) uncoverGlobals();
   const note = hostTools ? hostTools.endRun(broken) : '';
   if (!note) return finish(error);
   err.write(note);

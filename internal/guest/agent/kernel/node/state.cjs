@@ -23,6 +23,8 @@ const { HIDDEN, prepare } = source;
 const { writeSync, readSync } = fs;
 const { inspect } = util;
 const { stringify } = JSON;
+const { hasOwn } = Object;
+const global = globalThis;
 const later = setImmediate;
 const CONTROL = 4, EVENTS = 5, RAW = [6, 7];
 
