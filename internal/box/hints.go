@@ -135,6 +135,33 @@ func (o outcome) libraryNote() string {
 	return ""
 }
 
+// missingAttribute matches Python's error for an attribute that an object does not have,
+// usedTool what code reads of the name tools.
+var (
+	missingAttribute = regexp.MustCompile(`(?m)^AttributeError: '\w{1,100}' object has no attribute '(\w{1,100})'`)
+	usedTool         = regexp.MustCompile(`(?:^|[^\w.])tools\.(\w{1,100})`)
+)
+
+const replacedTools = "Your code gave the name tools another value, which hides the library of tools. del tools brings it back; use another name for your own value."
+
+// replacedNote returns the note about a program in Python that reads an attribute of its own
+// value tools as if it were the library, "" if o is not the failure of one.
+func (o outcome) replacedNote() string {
+	if o.calls != "python" || !o.failed {
+		return ""
+	}
+	missing := missingAttribute.FindStringSubmatch(o.stderr)
+	if missing == nil {
+		return ""
+	}
+	for _, used := range usedTool.FindAllStringSubmatch(o.source, -1) {
+		if used[1] == missing[1] {
+			return replacedTools
+		}
+	}
+	return ""
+}
+
 // noInput matches the errors of programs that ask their user. Those of the kernels say
 // what to do.
 var noInput = regexp.MustCompile(`(?m)^EOFError: EOF when reading a line$|^\S+: a terminal is required to read the password|\bGetPassWarning: `)
@@ -203,7 +230,7 @@ func (b *Box) hints(notes []string, o outcome, n networkState) []string {
 			network = noNetworkAgain
 		}
 	}
-	for _, note := range []string{network, module, inputNote(o.stderr), readOnlyNote(b.volumes(), o.stderr), b.frozenNote()} {
+	for _, note := range []string{network, module, o.replacedNote(), inputNote(o.stderr), readOnlyNote(b.volumes(), o.stderr), b.frozenNote()} {
 		if note != "" {
 			notes = append(notes, note)
 		}

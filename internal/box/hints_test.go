@@ -30,6 +30,31 @@ func TestLibraryNote(t *testing.T) {
 	}
 }
 
+// TestHints_ReplacedTools: a program that hides the library of tools learns how to get it back.
+func TestHints_ReplacedTools(t *testing.T) {
+	b := newFixture(t, nil).session(t, "bob", "x")
+	const dict = "Traceback (most recent call last):\nAttributeError: 'dict' object has no attribute "
+	for _, c := range []struct {
+		calls, source, stderr string
+		want                  bool
+	}{
+		{"python", "print(tools.search('x'))", dict + "'search'", true},
+		{"python", "x = 1\ntools.github.list()", dict + "'github'", true},
+		{"python", "tools.keys(); tools.sort()", dict + "'sort'. Did you mean: 'pop'?", true},
+		{"python", "mytools.search('x')", dict + "'search'", false},
+		{"python", "my.tools.search('x')", dict + "'search'", false},
+		{"python", "r = tools.fs.read(); r.text", dict + "'text'", false},
+		{"python", "tools.search('x')", "ValueError: no", false},
+		{"javascript", "tools.search('x')", dict + "'search'", false},
+		{"", "tools.search('x')", dict + "'search'", false},
+	} {
+		got := b.hints(nil, outcome{failed: true, source: c.source, stderr: c.stderr, calls: c.calls}, networkState{})
+		if has := strings.Contains(strings.Join(got, "\n"), "del tools brings it back"); has != c.want {
+			t.Errorf("%q: %q: got %q, want the note: %t", c.calls, c.source, got, c.want)
+		}
+	}
+}
+
 // TestNetworkFailed has what real programs printed in a box, and what only looks
 // like it.
 func TestNetworkFailed(t *testing.T) {

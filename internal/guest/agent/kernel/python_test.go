@@ -548,3 +548,21 @@ func TestPythonPreload(t *testing.T) {
 		t.Errorf("got version %q, pid %d", k.Version(), k.PID())
 	}
 }
+
+// TestPythonTools_Replaced: a value that hides the library of tools fails as the note of
+// package box expects, and del gives the library back.
+func TestPythonTools_Replaced(t *testing.T) {
+	for _, py := range pythons(t) {
+		k := start(t, Python, py)
+		with := func(code string) (Result, *recorder) {
+			return runWith(t, k, Request{Code: []byte(code), Timeout: time.Minute, Tools: setup})
+		}
+		const want = "AttributeError: 'dict' object has no attribute 'search'"
+		if res, _ := with("tools = {'x': 1}\ntools.search('x')"); res.Error == nil || !strings.Contains(res.Error.Traceback, "\n"+want) {
+			t.Errorf("got %+v, want %s", res.Error, want)
+		}
+		if _, rec := with("del tools\ncallable(tools.search)"); rec.value() != "True" {
+			t.Errorf("after del tools: got %q", rec.value())
+		}
+	}
+}
