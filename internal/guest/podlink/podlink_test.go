@@ -171,8 +171,8 @@ func TestSessionRun_RejectsHostileFrames(t *testing.T) {
 		t.Errorf("more than the window: got %v, want ErrFrame", err)
 	}
 	turn, _ = s.Begin()
-	ours, theirs = net.Pipe()
-	theirs.Close()
+	ours, gone := net.Pipe()
+	gone.Close()
 	if err := s.Run(turn, ours, 1); !errors.Is(err, ErrFrame) {
 		t.Errorf("received what was never sent: got %v, want ErrFrame", err)
 	}
