@@ -21,6 +21,8 @@ var notRun = []struct{ line, reason, in, has string }{
 	{line: "make soak", reason: "takes half an hour"},
 	{line: "make soak SOAKFLAGS='-for 2m'", reason: "takes minutes"},
 	{line: "make test-vm", reason: "boots virtual machines for minutes, as root"},
+	{line: "make test-kube", reason: "compiles and starts a Kubernetes cluster, as root"},
+	{line: "scripts/test-kube -run NONE -bench .", reason: "compiles and starts a Kubernetes cluster, as root"},
 	{line: "make test-foreign", reason: "runs other projects' suites for an hour"},
 	{line: "make test-foreign FOREIGNFLAGS='-only numpy'", reason: "runs another project's suite for minutes"},
 	{line: "make bench", reason: "needs half an hour and a quiet machine"},
