@@ -41,6 +41,7 @@ type meter struct {
 	peak    int           // guarded by mu
 	err     error         // guarded by mu; what Create returns
 	hold    chan struct{} // guarded by mu; Create waits for it
+	held    int           // guarded by mu; calls of Create that have waited for it
 	guests  []*meterGuest // guarded by mu
 }
 
@@ -59,6 +60,9 @@ func (m *meter) Unwrap() engine.Engine { return m.Engine }
 func (m *meter) Create(ctx context.Context, id string, spec *engine.Spec) (engine.Guest, error) {
 	m.mu.Lock()
 	err, hold := m.err, m.hold
+	if hold != nil {
+		m.held++
+	}
 	m.mu.Unlock()
 	if hold != nil {
 		select {
@@ -93,6 +97,13 @@ func (m *meter) counts() (created, live, peak int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.created, m.live, m.peak
+}
+
+// holds reports whether a call of Create waits, or has waited, for the channel of set.
+func (m *meter) holds() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.held > 0
 }
 
 func (m *meter) set(err error, hold chan struct{}) {

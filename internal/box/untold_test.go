@@ -299,6 +299,8 @@ func TestWake_AbandonedLosesNothing(t *testing.T) {
 		waking = f.reg.boxes[key{"bob", KindSession, "x"}]
 		return waking != nil
 	})
+	// Until then, the start needs the mutex itself.
+	eventually(t, "the start waits for its machine", f.engine.holds)
 	func() {
 		f.reg.mu.Lock() // the start cannot publish the box meanwhile
 		defer f.reg.mu.Unlock()
