@@ -118,7 +118,7 @@ func TestVolumes_PerOwner(t *testing.T) {
 }
 
 // Over the quota, boxes may only read the volume, also those that are in memory and in the
-// middle of a call; the model is told. Within it, they write again.
+// middle of a call, and the result tells the model. Once it is within its quota, they write again.
 func TestVolumes_Quota(t *testing.T) {
 	parent := volumeParent(t)
 	s := startServer(t, t.TempDir(), append([]string{"--volume", parent + "/{owner}:/shared:quota=1M"}, plain...)...)

@@ -86,9 +86,9 @@ func TestSet_Of(t *testing.T) {
 	if len(hosts) != 4 {
 		t.Errorf("four owners have the directories %v", hosts)
 	}
-	nobody := s.Ownerless()
-	if len(nobody) != 2 || nobody[1] != (engine.Mount{Host: empty, Guest: "/own", Frozen: true}) {
-		t.Errorf("machines without an owner have %+v", nobody)
+	ownerless := s.Ownerless()
+	if len(ownerless) != 2 || ownerless[1] != (engine.Mount{Host: empty, Guest: "/own", Frozen: true}) {
+		t.Errorf("machines without an owner have %+v", ownerless)
 	}
 }
 
