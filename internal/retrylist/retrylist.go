@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Env names the file with the list. scripts/retries creates the file and prints it at the
+// Env names the file with the list. scripts/testlists creates the file and prints it at the
 // end of the run; without it nothing is retried.
 const Env = "GLOVEBOX_TEST_RETRIED"
 

@@ -23,6 +23,7 @@ type call struct {
 	err    string         // of gotest, "" for success
 	runs   map[string]int // of tests
 	list   []string       // lines added to the list
+	failed []string       // parts of the listed failures
 }
 
 func (c call) run(t *testing.T) (output string) {
@@ -38,10 +39,27 @@ func (c call) run(t *testing.T) (output string) {
 		path = ""
 	}
 	t.Setenv(retrylist.Env, path)
+	failed := filepath.Join(t.TempDir(), "failed")
+	if err := os.WriteFile(failed, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(failedEnv, failed)
 	var out bytes.Buffer
 	err := run(t.Context(), append(c.args, "--", "./testdata/"+c.pkg), retrylist.FromEnv(), &out)
 	if c.err == "" && err != nil || c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
 		t.Errorf("got error %v, want %q\n%s", err, c.err, out.String())
+	}
+	text, readErr := os.ReadFile(failed)
+	if readErr != nil {
+		t.Fatal(readErr)
+	}
+	for _, want := range c.failed {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("got failures\n%s\nwant %q", text, want)
+		}
+	}
+	if err == nil && len(text) > 0 {
+		t.Errorf("passed, got failures\n%s", text)
 	}
 	for test, want := range c.runs {
 		marks, _ := os.ReadFile(filepath.Join(runs, test))
@@ -75,10 +93,12 @@ func TestRetry(t *testing.T) {
 			list: []string{"flaky TestFlaky: passed when retried", "flaky TestFlaky2: passed when retried"}},
 		{name: "label", pkg: "flaky", args: []string{"-label", "as somebody", "-run", "Flaky$"},
 			list: []string{"flaky TestFlaky as somebody: passed when retried"}},
-		{name: "off", pkg: "flaky", args: []string{"-run", "Flaky$"}, off: true, err: "exit status 1", runs: map[string]int{"TestFlaky_part": 1}},
+		{name: "off", pkg: "flaky", args: []string{"-run", "Flaky$"}, off: true, err: "exit status 1", runs: map[string]int{"TestFlaky_part": 1},
+			failed: []string{"flaky TestFlaky\n    flaky_test.go:"}},
 		{name: "failure twice", pkg: "flaky", args: []string{"-run", "Flaky$|Broken"}, err: "exit status 1",
-			runs: map[string]int{"TestFlaky_part": 2, "TestBroken": 2},
-			list: []string{"flaky TestFlaky: passed when retried, its package failed", "flaky TestBroken: did not pass when retried"}},
+			runs:   map[string]int{"TestFlaky_part": 2, "TestBroken": 2},
+			list:   []string{"flaky TestFlaky: passed when retried, its package failed", "flaky TestBroken: did not pass when retried"},
+			failed: []string{"flaky TestBroken\n    flaky_test.go:"}},
 		{name: "retry skips the test", pkg: "flaky", args: []string{"-run", "SkippedLater"}, err: "did not pass when retried",
 			list: []string{"flaky TestSkippedLater: did not pass when retried"}},
 		{name: "as many as the whole run may retry", pkg: "flaky", args: []string{"-run", "Flaky[234]"},
@@ -87,10 +107,13 @@ func TestRetry(t *testing.T) {
 			runs: map[string]int{"TestFlaky_part": 1, "TestFlaky2": 1, "TestFlaky3": 1, "TestFlaky4": 1}},
 		{name: "one too many with those before", pkg: "flaky", args: []string{"-run", "Flaky[23]"}, listed: 2, err: "2 were retried before",
 			runs: map[string]int{"TestFlaky2": 1, "TestFlaky3": 1}},
-		{name: "panic", pkg: "crash", args: []string{"-run", "Panic$"}, err: "TestPanic: panic", runs: map[string]int{"TestPanic": 1}},
+		{name: "panic", pkg: "crash", args: []string{"-run", "Panic$"}, err: "panic", runs: map[string]int{"TestPanic": 1},
+			failed: []string{"crash TestPanic (", "panic: first run"}},
 		{name: "exit", pkg: "crash", args: []string{"-run", "Exit"}, err: "no retry", runs: map[string]int{"TestExit": 1}},
 		{name: "kill", pkg: "crash", args: []string{"-run", "Killed"}, err: "ended during TestKilled", runs: map[string]int{"TestKilled": 1}},
 		{name: "panic of another program", pkg: "crash", args: []string{"-run", "ChildPanics"}, err: "TestChildPanics: panic", runs: map[string]int{"TestChildPanics": 1}},
+		{name: "panic of another program in a test that passes", pkg: "crash", args: []string{"-v", "-run", "ChildMayPanic|Late"}, runs: map[string]int{"TestChildMayPanic": 1, "TestLate": 2},
+			list: []string{"crash TestLate: passed when retried"}},
 		{name: "goroutine left", pkg: "crash", args: []string{"-run", "Goroutine"}, err: "TestGoroutine: panic", runs: map[string]int{"TestGoroutine": 1}},
 		{name: "time-out", pkg: "crash", args: []string{"-run", "Killed", "-timeout", "1ns"}, err: "panic"},
 		{name: "process left", pkg: "leak", args: []string{"-run", "Process$"}, err: "leak", runs: map[string]int{"TestProcess": 1}},
@@ -189,7 +212,7 @@ func TestRetry_ListIsPrintedLast(t *testing.T) {
 	script := func(retry, inner string) (string, error) {
 		t.Setenv("GOTEST_RUNS", t.TempDir())
 		t.Setenv("GLOVEBOX_TEST_RETRY", retry)
-		cmd := exec.Command("bash", "-c", `. ../retries; trap report_retries EXIT; `+inner)
+		cmd := exec.Command("bash", "-c", `. ../testlists; trap report_tests EXIT; `+inner)
 		out, err := cmd.CombinedOutput()
 		return string(out), err
 	}
@@ -200,8 +223,9 @@ func TestRetry_ListIsPrintedLast(t *testing.T) {
 		}
 		return text
 	}
-	nested := `bash -c '. ../retries; trap report_retries EXIT; ` + calls("TestFlaky") + `echo inner'; ` + calls("TestFlaky2") + `echo outer`
+	nested := `bash -c '. ../testlists; trap report_tests EXIT; ` + calls("TestFlaky") + `echo inner'; ` + calls("TestFlaky2") + `echo outer`
 	const prefix = "github.com/glovebox-dev/glovebox/scripts/gotest/testdata/flaky "
+	t.Setenv(failedEnv, "")
 	want := "inner\n|outer\n\n== RETRIED TESTS\n" + prefix + "TestFlaky: passed when retried\n" + prefix + "TestFlaky2: passed when retried\n"
 	out, err := script("1", nested)
 	first, last, _ := strings.Cut(want, "|")
@@ -214,10 +238,13 @@ func TestRetry_ListIsPrintedLast(t *testing.T) {
 	if out, err := script("1", calls("TestGood")); err != nil || !strings.HasSuffix(out, "\n== no test was retried\n") {
 		t.Errorf("without a retry: got %v:\n%s", err, out)
 	}
-	if out, err := script("", calls("TestFlaky")); err == nil || strings.Contains(out, "== ") {
+	if out, err := script("", calls("TestFlaky")); err == nil || !strings.Contains(out, "\n== FAILED TESTS\n"+prefix+"TestFlaky\n    ") || strings.Contains(out, "retried") {
 		t.Errorf("with retries off: got %v:\n%s", err, out)
 	}
-	left, err := filepath.Glob(filepath.Join(os.TempDir(), "glovebox-retries-*"))
+	if out, err := script("1", `(`+nested+`); `+calls("TestBroken")); err == nil || !strings.Contains(out, "\n== FAILED TESTS\n"+prefix+"TestBroken\n    ") {
+		t.Errorf("with a failure: got %v:\n%s", err, out)
+	}
+	left, err := filepath.Glob(filepath.Join(os.TempDir(), "glovebox-tests-*"))
 	if err != nil || len(left) > 0 {
 		t.Errorf("left %q, %v", left, err)
 	}

@@ -4,13 +4,14 @@
 // It retries a failed test once, by itself, and only if
 //
 //   - GLOVEBOX_TEST_RETRIED names the file that lists the retried tests of the whole
-//     run; scripts/retries sets it,
+//     run; scripts/testlists sets it,
 //   - that list stays short enough (retrylist.Max), and
 //   - nothing in its package's failure has another explanation: a data race, a panic, a
 //     leak, a crash or a failed build. Neither are tests retried that ran with -race or in
 //     random order (-shuffle): a bug that shows once there would be hidden.
 //
-// gotest fails unless every test has passed, the retried ones the second time.
+// gotest fails unless every test has passed, the retried ones the second time. Then it
+// adds the failures to the list that GLOVEBOX_TEST_FAILED names.
 //
 // Usage:
 //
@@ -59,15 +60,18 @@ func run(ctx context.Context, args []string, retries *retrylist.List, out io.Wri
 	flags, packages := args[:split], args[split+1:]
 
 	first, err := goTest(ctx, flags, packages, out)
-	if err == nil || retries == nil || ctx.Err() != nil {
+	if err == nil || first == nil || ctx.Err() != nil {
 		return err
+	}
+	if retries == nil {
+		return errors.Join(err, first.listFailures(label))
 	}
 	failures := first.failures()
 	if len(failures) == 0 { // go test itself failed
 		return err
 	}
 	if reason := refuse(flags, failures, retries); reason != "" {
-		return fmt.Errorf("%w; no retry: %s", err, reason)
+		return errors.Join(fmt.Errorf("%w; no retry: %s", err, reason), first.listFailures(label))
 	}
 	return retry(ctx, flags, failures, retries, label, out)
 }
@@ -110,6 +114,9 @@ func retry(ctx context.Context, flags []string, failures []failure, retries *ret
 		only := "-run=^(" + strings.Join(tests[pkg], "|") + ")$"
 		second, err := goTest(ctx, append(slices.Clone(flags), "-count=1", "-p=1", only), []string{pkg}, out)
 		failed = errors.Join(failed, err)
+		if err != nil && second != nil {
+			failed = errors.Join(failed, second.listFailures(label))
+		}
 		for _, test := range tests[pkg] {
 			outcome := "passed when retried"
 			switch {

@@ -46,8 +46,9 @@ type packageRun struct {
 	build   bool     // it did not build
 	failed  bool
 	ended   bool
-	final   string // why none of its tests can be retried
-	leak    bool   // outside of a test
+	final   string  // why none of its tests can be retried
+	leak    bool    // outside of a test
+	excerpt excerpt // of the output outside of a test
 }
 
 // testRun is the run of a test or subtest.
@@ -56,6 +57,8 @@ type testRun struct {
 	failed   bool
 	reported bool // the test program reported the failure
 	leak     bool
+	crash    string // what a program died of, as its output tells
+	excerpt  excerpt
 }
 
 type line struct{ test, text string }
@@ -237,12 +240,21 @@ func (p *packageRun) output(test, text string) {
 		}
 		return
 	}
+	if test == "" {
+		p.excerpt.add(text)
+	} else {
+		p.test(topLevel(test)).excerpt.add(text)
+	}
 	if test == "" && p.final == "" && abnormal.MatchString(text) {
 		p.final = "test program: " + trimmed
 	}
 	for _, c := range crash {
-		if p.final == "" && c.text.MatchString(trimmed) {
+		switch {
+		case !c.text.MatchString(trimmed):
+		case test == "" && p.final == "":
 			p.final = c.what
+		case test != "" && p.test(topLevel(test)).crash == "":
+			p.test(topLevel(test)).crash = c.what
 		}
 	}
 	if leak.MatchString(text) {
@@ -283,6 +295,8 @@ func (r *report) failures() []failure {
 			f := failure{pkg: p.name, test: test, final: final}
 			switch t := p.test(test); {
 			case final != "":
+			case t.crash != "":
+				f.final = t.crash
 			case t.leak:
 				f.final = "leak"
 			case !t.reported:

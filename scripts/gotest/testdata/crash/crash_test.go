@@ -47,6 +47,18 @@ func TestChildPanics(t *testing.T) {
 	t.Errorf("child: %v\n%s", err, out)
 }
 
+// TestChildMayPanic logs what another program died of, and passes.
+func TestChildMayPanic(t *testing.T) {
+	once.First(t)
+	t.Log("panic: in the child")
+}
+
+func TestLate(t *testing.T) {
+	if once.First(t) {
+		t.Error("late")
+	}
+}
+
 // TestGoroutine leaves a goroutine, which testing/synctest detects.
 func TestGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
