@@ -48,7 +48,7 @@ var rules = []rule{
 
 	// The server.
 	{tree: "internal/server",
-		ours:   []string{"internal/box", "internal/logkey", "internal/revision", "internal/tracing", "internal/truncate"},
+		ours:   []string{"internal/box", "internal/logkey", "internal/loglimit", "internal/revision", "internal/tracing", "internal/truncate"},
 		others: []string{sdk, sys, "github.com/hashicorp/golang-lru/v2", "golang.org/x/time/"}},
 	{tree: "internal/server/auth", ours: []string{"internal/filewatch", "internal/logkey", "internal/owned", "internal/truncate"},
 		others: []string{"github.com/go-jose/go-jose/v4", "github.com/gofrs/flock", "github.com/pelletier/go-toml/v2"}},
@@ -93,7 +93,7 @@ var rules = []rule{
 
 	// The network of boxes.
 	{tree: "internal/egress",
-		ours:   []string{"internal/guest/protocol", "internal/logkey"},
+		ours:   []string{"internal/guest/protocol", "internal/logkey", "internal/loglimit"},
 		others: []string{"golang.org/x/net/publicsuffix", "golang.org/x/time/rate"}},
 	{tree: "internal/egress/webserve"},
 	{tree: "internal/egress/policy"},
@@ -102,7 +102,7 @@ var rules = []rule{
 	{tree: "internal/egress/peek"},
 	{tree: "internal/egress/socks"},
 	{tree: "internal/egress/secret",
-		ours: []string{"internal/egress", "internal/egress/authority", "internal/egress/redact", "internal/egress/webserve", "internal/logkey", "internal/owned", "internal/visible"}, others: []string{"golang.org/x/time/rate"}},
+		ours: []string{"internal/egress", "internal/egress/authority", "internal/egress/redact", "internal/egress/webserve", "internal/logkey", "internal/loglimit", "internal/owned", "internal/visible"}},
 	{tree: "internal/egress/authority"},
 	{tree: "internal/egress/redact"},
 	{tree: "internal/egress/egresstest", others: []string{"golang.org/x/net/dns/dnsmessage"}},
@@ -139,7 +139,7 @@ var rules = []rule{
 
 	// Code mode.
 	{tree: "internal/codemode",
-		ours:   []string{"internal/gateway", "internal/gateway/pin", "internal/guest/protocol", "internal/logkey", "internal/nearest", "internal/plural", "internal/statefile", "internal/truncate", "internal/visible", "mcpkit", "mcpkit/outbound"},
+		ours:   []string{"internal/gateway", "internal/gateway/pin", "internal/guest/protocol", "internal/logkey", "internal/loglimit", "internal/nearest", "internal/plural", "internal/statefile", "internal/truncate", "internal/visible", "mcpkit", "mcpkit/outbound"},
 		others: []string{sdk, "github.com/google/jsonschema-go/", "github.com/hashicorp/golang-lru/v2", "golang.org/x/time/"}},
 
 	// Small packages for all of the above.
@@ -148,6 +148,7 @@ var rules = []rule{
 	{tree: "internal/filewatch"},
 	{tree: "internal/gctune"},
 	{tree: "internal/logkey"},
+	{tree: "internal/loglimit", others: []string{"github.com/hashicorp/golang-lru/v2", "golang.org/x/time/rate"}},
 	{tree: "internal/nearest"},
 	{tree: "internal/owned", others: []string{sys}},
 	{tree: "internal/plural"},

@@ -99,7 +99,7 @@ type boxNetwork struct{ *egress.Network }
 func (n *boxNetwork) Take() []box.Refusal {
 	var list []box.Refusal
 	for _, r := range n.Network.Take() {
-		list = append(list, box.Refusal{Host: r.Host, Port: r.Port, Rule: r.Rule, Why: r.Why, Text: r.Text, Count: r.Count})
+		list = append(list, box.Refusal{Host: r.Host, Port: r.Port, Rule: r.Rule, Why: r.Reason, Text: r.Text, Count: r.Count})
 	}
 	return list
 }
@@ -126,7 +126,7 @@ func (n *networks) record(r egress.Record) {
 	}
 	text(logkey.Rule, r.Rule)
 	text(logkey.Policy, r.Policy)
-	text(logkey.Why, string(r.Why))
+	text(logkey.Why, string(r.Reason))
 	level := slog.LevelInfo
 	if r.Outcome == egress.Refused {
 		level = slog.LevelWarn
@@ -158,7 +158,7 @@ func (n *networks) reload(cfg *config.Config) error {
 		n.secrets.Replace(secrets)
 	}
 	n.policies.Store(next)
-	n.gate.PolicyChanged()
+	n.gate.Reevaluate()
 	return nil
 }
 

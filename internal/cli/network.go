@@ -244,7 +244,7 @@ func (a *app) checkDestination(ctx context.Context, set policy.Set, pins []resol
 
 // explainVerdict says why a policy refuses a connection.
 func explainVerdict(v policy.Verdict) string {
-	switch v.Why {
+	switch v.Reason {
 	case policy.Off:
 		return "the network is off; allow hosts with --network or --network-file"
 	case policy.Denied:

@@ -24,6 +24,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 	"github.com/glovebox-dev/glovebox/internal/logkey"
+	"github.com/glovebox-dev/glovebox/internal/loglimit"
 	"github.com/glovebox-dev/glovebox/mcpkit"
 )
 
@@ -97,10 +98,14 @@ const boxesKept = 10_000
 // ownersKept bounds the owners of whom the same is remembered.
 const ownersKept = 10_000
 
+// refusalBurst is the number of log lines that an owner gets at once about calls that were
+// not made. It is more than the calls that a box makes at a time.
+const refusalBurst = 20
+
 // ownerUse is what the runs of an owner use together.
 type ownerUse struct {
 	usage   *usage
-	refused *refusals
+	refused *loglimit.Limit // log lines about calls that were not made
 }
 
 // A Broker makes the calls of programs. Its methods may be called concurrently.
@@ -152,7 +157,7 @@ type Run struct {
 	who  Identity
 	used [3]*usage // of the run, of its box and of its owner
 
-	refused     *refusals
+	refused     *loglimit.Limit
 	imageMemory *reservation
 
 	mu     sync.Mutex
@@ -170,7 +175,7 @@ func (b *Broker) Begin(who Identity) *Run {
 	}
 	owner, ok := b.owners.Get(who.Owner)
 	if !ok {
-		owner = &ownerUse{newUsage(b.o.OwnerBudget, "user", time.Hour), newRefusals()}
+		owner = &ownerUse{newUsage(b.o.OwnerBudget, "user", time.Hour), loglimit.New(refusalBurst)}
 		b.owners.Add(who.Owner, owner)
 	}
 	return &Run{
@@ -424,7 +429,7 @@ func (r *Run) record(t Tool, made bool, err error, took time.Duration) {
 	omitted := int64(0)
 	if !made {
 		var ok bool
-		if omitted, ok = r.refused.line(); !ok {
+		if omitted, ok = r.refused.Allow(); !ok {
 			return
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/loglimit"
 )
 
 // TestAudit_resultBeyondBudget checks that a call whose result exceeds what is left of the
@@ -92,7 +94,7 @@ func TestAudit_manyRefusals(t *testing.T) {
 		if lines("who=b") != 1 {
 			t.Error("the refusals of one owner hide that of another")
 		}
-		time.Sleep(refusalInterval)
+		time.Sleep(loglimit.Interval)
 		w.call(t, r, "s.none", `{}`)
 		if lines("omitted=880") != 1 {
 			t.Errorf("the log does not count what it leaves out; it ends with %s", log.String()[max(0, log.Len()-400):])

@@ -76,7 +76,7 @@ func TestGate_ChangeEndsUpgradedConnection(t *testing.T) {
 					t.Fatalf("%q, %v", head, err)
 				}
 				tt.rule(w)
-				w.g.PolicyChanged()
+				w.g.Reevaluate()
 				fmt.Fprint(c, "frame")
 				_, err := io.ReadFull(c, make([]byte, 5))
 				if e, ok := err.(net.Error); (err != nil) != tt.ends || ok && e.Timeout() {
@@ -127,7 +127,7 @@ func TestGate_ChangeEndsInterceptedConnection(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.allow("other.example.org")
-		w.g.PolicyChanged()
+		w.g.Reevaluate()
 		_, err := s.Read(make([]byte, 1))
 		if e, ok := err.(net.Error); err == nil || ok && e.Timeout() {
 			t.Errorf("%s: after the change, reading gives %v", door, err)

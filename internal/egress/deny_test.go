@@ -57,7 +57,7 @@ func TestGate_DeniedNetworkLater(t *testing.T) {
 			t.Fatal(r)
 		}
 		w.deny("198.51.100.0/24")
-		w.g.PolicyChanged()
+		w.g.Reevaluate()
 		f.mu.Lock()
 		got := f.outcome
 		f.mu.Unlock()

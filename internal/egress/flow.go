@@ -208,11 +208,11 @@ func (f *flow) checkPolicy() {
 	v := set.Decide(f.t.host, f.t.port)
 	if r := f.request.Load(); r != nil {
 		v = set.DecideRequest(f.t.host, f.t.port, r.method, r.path)
-		v.OK = v.OK && !(r.upgrade && v.Limited)
+		v.OK = v.OK && !(r.upgrade && v.RequestsOnly)
 	}
 	to := []netip.AddrPort{netip.AddrPortFrom(f.addr, f.t.port)}
 	denied := f.n.deniedAddr(to, f.n.resolver.Pinned(f.t.host, f.t.port))
-	if !v.OK || !denied.OK || f.raw.Load() && v.Kind != policy.Raw || f.opaque.Load() && v.Limited {
+	if !v.OK || !denied.OK || f.raw.Load() && v.Kind != policy.Raw || f.opaque.Load() && v.RequestsOnly {
 		f.end(PolicyChanged)
 	}
 }

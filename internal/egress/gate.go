@@ -126,11 +126,11 @@ func (g *Gate) forget(n *Network) {
 	}
 }
 
-// PolicyChanged decides on all open connections again and ends those that are no longer
+// Reevaluate decides on all open connections again and ends those that are no longer
 // allowed. Each Network announces that its settings may have changed.
-func (g *Gate) PolicyChanged() {
+func (g *Gate) Reevaluate() {
 	for _, n := range g.all() {
-		n.policyChanged()
+		n.reevaluate()
 	}
 }
 

@@ -291,7 +291,7 @@ func TestGate_Raw(t *testing.T) {
 		t.Errorf("a web rule passed %q", got)
 	}
 	notes := w.n.Take()
-	if len(notes) != 1 || notes[0].Why != string(Protocol) || !strings.HasPrefix(notes[0].Text, "Glovebox refused web.example.org:5432: ") {
+	if len(notes) != 1 || notes[0].Reason != string(Protocol) || !strings.HasPrefix(notes[0].Text, "Glovebox refused web.example.org:5432: ") {
 		t.Errorf("notes: %+v", notes)
 	}
 	until(t, "records", func() bool { return len(w.recorded()) == 3 })
@@ -319,7 +319,7 @@ func TestGate_PolicyChangeEndsConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.allow("tcp://b.example.org:7")
-	w.g.PolicyChanged()
+	w.g.Reevaluate()
 	if _, err := a.Read(make([]byte, 1)); err == nil || errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("the connection that is no longer allowed: %v", err)
 	}
@@ -335,7 +335,7 @@ func TestGate_PolicyChangeEndsConnection(t *testing.T) {
 		t.Error("the network is not active and on")
 	}
 	w.allow()
-	w.g.PolicyChanged()
+	w.g.Reevaluate()
 	if s := w.n.Settings(); s.On || s.Notice == "" {
 		t.Errorf("without rules: %+v", s)
 	}
@@ -514,7 +514,7 @@ func TestAudit_RefusedNamesCarryNoData(t *testing.T) {
 		t.Errorf("%d records of 40 refusals", len(records))
 	}
 	for _, r := range records {
-		if r.Host != "" || r.Site != "evil.co.uk" || len(r.Hash) != 8 || r.Outcome != Refused || r.Why != policy.NoRule {
+		if r.Host != "" || r.Site != "evil.co.uk" || len(r.Hash) != 8 || r.Outcome != Refused || r.Reason != policy.NoRule {
 			t.Errorf("record %+v", r)
 		}
 	}

@@ -76,7 +76,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	t.host, _ = policy.ParseHost(t.host) // the policy parsed it
-	if v.Limited {
+	if v.RequestsOnly {
 		req.Header.Del("Upgrade") // nothing could be decided on what follows
 	}
 	carries := &request{req.Method, req.URL.EscapedPath(), req.Header.Get("Upgrade") != ""}
@@ -147,7 +147,7 @@ func (h *handler) originTarget(req *http.Request) (target, *refusal) {
 	o := *h.origin
 	mismatch := func() (target, *refusal) {
 		text := fmt.Sprintf("Glovebox refused %s: the request is for the host %q. Do not retry or work around it.", o, shown(req.Host, 0))
-		return target{}, h.n.refuse(refusal{door: o.door, host: o.host, port: o.port, why: Host, text: text, status: statusRefused}, h.n.policies().Decide(o.host, o.port))
+		return target{}, h.n.refuse(refusal{door: o.door, host: o.host, port: o.port, reason: Host, text: text, status: statusRefused}, h.n.policies().Decide(o.host, o.port))
 	}
 	if req.Method == http.MethodConnect || req.URL.IsAbs() && (req.URL.Scheme != "http" || req.URL.User != nil) {
 		return mismatch()

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/glovebox-dev/glovebox/internal/egress/policy"
+	"github.com/glovebox-dev/glovebox/internal/loglimit"
 )
 
 const (
@@ -40,19 +41,19 @@ const (
 
 // An owner has the limits that its boxes share.
 type owner struct {
-	networks int           // guarded by Gate.mu
-	since    time.Time     // guarded by Gate.mu: without networks
-	open     int           // guarded by Gate.mu: connections from guests
-	fresh    *rate.Limiter // new connections
-	bytes    *rate.Limiter // nil: no limit
-	lines    refusalLines
+	networks int             // guarded by Gate.mu
+	since    time.Time       // guarded by Gate.mu: without networks
+	open     int             // guarded by Gate.mu: connections from guests
+	fresh    *rate.Limiter   // new connections
+	bytes    *rate.Limiter   // nil: no limit
+	refusals *loglimit.Limit // records of them
 }
 
 func newOwner(bytesPerMinute int64) *owner {
 	return &owner{
-		fresh: perMinute(ownerPerMinute),
-		bytes: byteLimiter(ownerBytes * bytesPerMinute),
-		lines: newRefusalLines(),
+		fresh:    perMinute(ownerPerMinute),
+		bytes:    byteLimiter(ownerBytes * bytesPerMinute),
+		refusals: loglimit.New(refusalBurst),
 	}
 }
 
@@ -60,7 +61,7 @@ func newOwner(bytesPerMinute int64) *owner {
 // be forgotten.
 func (o *owner) rested() bool {
 	full := func(l *rate.Limiter) bool { return l == nil || l.Tokens() >= float64(l.Burst()) }
-	return full(o.fresh) && full(o.bytes) && full(o.lines.limit)
+	return full(o.fresh) && full(o.bytes) && o.refusals.Full()
 }
 
 // leaveLocked remembers the limits of an owner whose last network was closed: with a new
@@ -191,6 +192,6 @@ func (n *Network) pace(ctx context.Context, bytes int) error {
 
 // limited refuses a connection because of a limit.
 func (n *Network) limited(door, host string, port uint16, text string) *refusal {
-	return n.refuse(refusal{door: door, host: host, port: port, why: Limit, status: statusLimit,
+	return n.refuse(refusal{door: door, host: host, port: port, reason: Limit, status: statusLimit,
 		text: "Glovebox refused the connection: " + text + "."}, policy.Verdict{})
 }

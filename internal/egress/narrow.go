@@ -17,12 +17,12 @@ const (
 // narrowed reports whether a limit of the box refused a connection that the policies of
 // the Gate allow.
 func (n *Network) narrowed(v policy.Verdict) bool {
-	return !v.OK && v.Why != policy.Name && slices.ContainsFunc(n.limits, func(l policy.Layer) bool { return l.Name == v.Layer })
+	return !v.OK && v.Reason != policy.Name && slices.ContainsFunc(n.limits, func(l policy.Layer) bool { return l.Name == v.Layer })
 }
 
 // narrowedText says why a limit refused a connection, and what to do.
 func (n *Network) narrowedText(target string, v policy.Verdict) string {
-	if v.Why == policy.Off {
+	if v.Reason == policy.Off {
 		return fmt.Sprintf("Glovebox refused %s: %s. Do not retry or work around it.", target, offText(v))
 	}
 	remedy := "a new box whose argument network has it can reach it."

@@ -53,13 +53,13 @@ func TestNarrow_RefusalsAndChanges(t *testing.T) {
 
 	second := open(layer(t, LayerBox, "a.example.org", "c.example.org"))
 	w.allow("b.example.org", "c.example.org")
-	w.g.PolicyChanged()
+	w.g.Reevaluate()
 	if got := second.Allowed(); strings.Join(got, " ") != "c.example.org" {
 		t.Errorf("after a change of the policy: got %q, want what both allow", got)
 	}
 	wants("after a change", get(second, "a.example.org"), "no rule allows it")
 	w.allow()
-	w.g.PolicyChanged()
+	w.g.Reevaluate()
 	if second.Settings().On {
 		t.Error("a limit has taken the place of a policy")
 	}

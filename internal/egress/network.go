@@ -105,7 +105,7 @@ const activeFor = 10 * time.Second
 // Active reports whether bytes moved in the last 10 s.
 func (n *Network) Active() bool { return time.Since(time.Unix(0, n.moved.Load())) < activeFor }
 
-func (n *Network) policyChanged() {
+func (n *Network) reevaluate() {
 	n.mu.Lock()
 	flows := make([]*flow, 0, len(n.flows))
 	for f := range n.flows {
@@ -172,14 +172,14 @@ func (n *Network) lookup(ctx context.Context, name string) protocol.LookupResult
 	set := n.policies()
 	host, err := policy.ParseName(name)
 	if err != nil {
-		n.refuseVerdict(doorDNS, name, 0, policy.Verdict{Version: set.Version(), Why: policy.Name})
+		n.refuseVerdict(doorDNS, name, 0, policy.Verdict{Version: set.Version(), Reason: policy.Name})
 		return protocol.LookupResult{Status: protocol.LookupRefused}
 	}
 	ports := set.Ports(host)
 	if len(ports) == 0 {
 		v := set.Decide(host, 443) // says why
 		if v.OK {
-			v = policy.Verdict{Version: v.Version, Why: policy.NoRule}
+			v = policy.Verdict{Version: v.Version, Reason: policy.NoRule}
 		}
 		n.refuseVerdict(doorDNS, host, 0, v)
 		return protocol.LookupResult{Status: protocol.LookupRefused}
@@ -226,7 +226,7 @@ func (n *Network) refuseFloor(door, host string, port uint16, r *resolve.Refused
 	if _, err := netip.ParseAddr(host); err == nil {
 		leads = "is"
 	}
-	return n.refuse(refusal{door: door, host: host, port: port, why: Floor, status: statusRefused,
+	return n.refuse(refusal{door: door, host: host, port: port, reason: Floor, status: statusRefused,
 		text: fmt.Sprintf("Glovebox refused %s: it %s %s, which boxes never reach. %s", shown(host, port), leads, r.Reason, remedy)}, v)
 }
 

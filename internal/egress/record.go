@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"golang.org/x/net/publicsuffix"
-	"golang.org/x/time/rate"
 
 	"github.com/glovebox-dev/glovebox/internal/egress/policy"
 )
@@ -33,16 +32,16 @@ func Outcomes() []Outcome { return []Outcome{OK, Refused, Failed, Limited, Idle,
 
 // Reasons of refusals beside those of package policy.
 const (
-	Floor    policy.Why = "floor"    // the name leads to an address that boxes never reach
-	SNI      policy.Why = "sni"      // TLS asks for another name, or for none
-	Host     policy.Why = "host"     // HTTP asks for another host
-	Protocol policy.Why = "protocol" // neither TLS nor HTTP
-	Limit    policy.Why = "limit"
+	Floor    policy.Reason = "floor"    // the name leads to an address that boxes never reach
+	SNI      policy.Reason = "sni"      // TLS asks for another name, or for none
+	Host     policy.Reason = "host"     // HTTP asks for another host
+	Protocol policy.Reason = "protocol" // neither TLS nor HTTP
+	Limit    policy.Reason = "limit"
 )
 
-// Whys returns all reasons of refusals.
-func Whys() []policy.Why {
-	return []policy.Why{policy.Off, policy.NoRule, policy.Denied, policy.Name, policy.Method, Floor, SNI, Host, Protocol, Limit}
+// Reasons returns all reasons of refusals.
+func Reasons() []policy.Reason {
+	return []policy.Reason{policy.Off, policy.NoRule, policy.Denied, policy.Name, policy.Method, Floor, SNI, Host, Protocol, Limit}
 }
 
 // A Record describes a connection that has ended, or a refusal. It contains nothing of
@@ -61,7 +60,7 @@ type Record struct {
 	Sent, Received   int64      // bytes from and to the guest
 	Duration         time.Duration
 	Outcome          Outcome
-	Why              policy.Why // of a refusal
+	Reason           policy.Reason // of a refusal
 	// Omitted is the number of refusals of this owner since the last record of one. An
 	// owner gets five records, and then one every ten seconds.
 	Omitted int64
@@ -92,37 +91,15 @@ func redacted(host string) (site, hash string) {
 
 const maxSite = 64
 
-const (
-	refusalBurst    = 5
-	refusalInterval = 10 * time.Second
-)
-
-// refusalLines bounds the records of an owner's refusals, which a program can cause by
-// the thousand.
-type refusalLines struct {
-	limit   *rate.Limiter
-	omitted *atomic.Int64
-}
-
-func newRefusalLines() refusalLines {
-	return refusalLines{rate.NewLimiter(rate.Every(refusalInterval), refusalBurst), new(atomic.Int64)}
-}
-
-// line reports whether to record a refusal, and how many were omitted before.
-func (l refusalLines) line() (omitted int64, ok bool) {
-	if !l.limit.Allow() {
-		l.omitted.Add(1)
-		return 0, false
-	}
-	return l.omitted.Swap(0), true
-}
+// refusalBurst is the number of records of refusals that an owner gets at once.
+const refusalBurst = 5
 
 // Stats are counts since the Gate was made, except for Open.
 type Stats struct {
 	Open           int                // connections of guests now
 	Connections    map[Outcome]uint64 // that have ended
 	Sent, Received uint64             // bytes from and to guests
-	Refusals       map[policy.Why]uint64
+	Refusals       map[policy.Reason]uint64
 	Lookups        map[string]uint64 // by the status of the agent protocol
 }
 
@@ -144,9 +121,9 @@ type counters struct {
 	sent, received atomic.Uint64
 
 	mu          sync.Mutex
-	connections map[Outcome]uint64    // guarded by mu
-	refusals    map[policy.Why]uint64 // guarded by mu
-	lookups     map[string]uint64     // guarded by mu
+	connections map[Outcome]uint64       // guarded by mu
+	refusals    map[policy.Reason]uint64 // guarded by mu
+	lookups     map[string]uint64        // guarded by mu
 }
 
 func (c *counters) init() {
@@ -154,9 +131,9 @@ func (c *counters) init() {
 	for _, o := range Outcomes() {
 		c.connections[o] = 0
 	}
-	c.refusals = make(map[policy.Why]uint64)
-	for _, w := range Whys() {
-		c.refusals[w] = 0
+	c.refusals = make(map[policy.Reason]uint64)
+	for _, r := range Reasons() {
+		c.refusals[r] = 0
 	}
 	c.lookups = make(map[string]uint64)
 	for _, s := range lookupStatuses {
@@ -170,11 +147,11 @@ func (c *counters) ended(o Outcome) {
 	c.connections[o]++
 }
 
-func (c *counters) refused(w policy.Why) {
+func (c *counters) refused(r policy.Reason) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.connections[Refused]++
-	c.refusals[w]++
+	c.refusals[r]++
 }
 
 func (c *counters) lookedUp(status string) {

@@ -16,10 +16,10 @@ import (
 
 // A Refusal is a destination that was refused, for a note to the model.
 type Refusal struct {
-	Host string // in canonical form; empty if it has none
-	Port int    // 0: a lookup of the name
-	Rule string // the text of the rule that refused it; may be empty
-	Why  string
+	Host   string // in canonical form; empty if it has none
+	Port   int    // 0: a lookup of the name
+	Rule   string // the text of the rule that refused it; may be empty
+	Reason string
 	// Text is the text of the first refusal, as the program was told.
 	Text string
 	// Count is how often it was refused.
@@ -40,7 +40,7 @@ type refusal struct {
 	door   string
 	host   string // as decided on; may not be canonical
 	port   uint16
-	why    policy.Why // empty: not refused but failed
+	reason policy.Reason // empty: not refused but failed
 	rule   string
 	policy string // version
 	text   string // one sentence or more, of visible ASCII characters
@@ -84,11 +84,11 @@ func shown(host string, port uint16) string {
 func (n *Network) refuseVerdict(door, host string, port uint16, v policy.Verdict) *refusal {
 	target := shown(host, port)
 	var text string
-	if never := neverReached(host); never != "" && v.Why != policy.Denied {
+	if never := neverReached(host); never != "" && v.Reason != policy.Denied {
 		text = fmt.Sprintf("Glovebox refused %s: it is %s, which boxes never reach. %s", target, never, pinRemedy(host))
-		return n.refuse(refusal{door: door, host: host, port: port, why: Floor, status: statusRefused, text: text}, v)
+		return n.refuse(refusal{door: door, host: host, port: port, reason: Floor, status: statusRefused, text: text}, v)
 	}
-	switch v.Why {
+	switch v.Reason {
 	case policy.Off:
 		text = fmt.Sprintf("Glovebox refused %s: this box has no network. Do not retry; the operator can allow it with: --network %s", target, entryFor(host, port))
 	case policy.Name:
@@ -103,7 +103,7 @@ func (n *Network) refuseVerdict(door, host string, port uint16, v policy.Verdict
 	if n.narrowed(v) {
 		text = n.narrowedText(target, v)
 	}
-	return n.refuse(refusal{door: door, host: host, port: port, why: v.Why, status: statusRefused, text: text}, v)
+	return n.refuse(refusal{door: door, host: host, port: port, reason: v.Reason, status: statusRefused, text: text}, v)
 }
 
 // listed is a short list of what a version of the policy allows.
@@ -138,10 +138,10 @@ func shortList(all []string) string {
 // refuse counts, notes and records a refusal.
 func (n *Network) refuse(r refusal, v policy.Verdict) *refusal {
 	r.rule, r.policy = v.Rule, v.Version
-	n.gate.count.refused(r.why)
+	n.gate.count.refused(r.reason)
 	n.note(&r)
-	if omitted, ok := n.owner.lines.line(); ok {
-		rec := Record{Box: n.box, Door: r.door, Port: r.port, Rule: r.rule, Policy: r.policy, Outcome: Refused, Why: r.why, Omitted: omitted}
+	if omitted, ok := n.owner.refusals.Allow(); ok {
+		rec := Record{Box: n.box, Door: r.door, Port: r.port, Rule: r.rule, Policy: r.policy, Outcome: Refused, Reason: r.reason, Omitted: omitted}
 		if v.OK {
 			rec.Host = r.host
 		} else if r.host != "" {
@@ -158,7 +158,7 @@ func (n *Network) note(r *refusal) {
 	if err != nil {
 		host = ""
 	}
-	key := Refusal{Host: host, Port: int(r.port), Rule: r.rule, Why: string(r.why)}
+	key := Refusal{Host: host, Port: int(r.port), Rule: r.rule, Reason: string(r.reason)}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if seen := n.refusals[key]; seen != nil {
@@ -181,7 +181,7 @@ func (n *Network) Take() []Refusal {
 		list = append(list, r)
 	}
 	slices.SortFunc(list, func(a, b Refusal) int {
-		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Host, b.Host), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Why, b.Why))
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Host, b.Host), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Reason, b.Reason))
 	})
 	return list
 }
@@ -191,7 +191,7 @@ func (r *refusal) body(accept string) (contentType string, body []byte) {
 	if !strings.Contains(accept, "application/json") {
 		return "text/plain; charset=utf-8", []byte(r.text + "\n")
 	}
-	body, err := json.Marshal(map[string]any{"error": r.text, "host": shown(r.host, 0), "port": r.port, "why": r.why, "rule": r.rule, "policy": r.policy})
+	body, err := json.Marshal(map[string]any{"error": r.text, "host": shown(r.host, 0), "port": r.port, "why": r.reason, "rule": r.rule, "policy": r.policy})
 	if err != nil {
 		panic(err) // strings and numbers
 	}
@@ -200,7 +200,7 @@ func (r *refusal) body(accept string) (contentType string, body []byte) {
 
 func (r *refusal) header(h http.Header) {
 	h.Set("Cache-Control", "no-store")
-	if r.why != "" {
+	if r.reason != "" {
 		h.Set("X-Glovebox-Rule", cmp.Or(shown(r.rule, 0), "none"))
 	}
 	if r.policy != "" {

@@ -46,8 +46,8 @@ func TestRefusal_RemedyHelps(t *testing.T) {
 			t.Errorf("%v, %s:%d: the remedy is %q, want %q", tt.allow, tt.host, tt.port, entry, tt.entry)
 		}
 		if entry == "" {
-			if r.why != Floor {
-				t.Errorf("%s: why %q, want %q", tt.host, r.why, Floor)
+			if r.reason != Floor {
+				t.Errorf("%s: reason %q, want %q", tt.host, r.reason, Floor)
 			}
 			continue
 		}

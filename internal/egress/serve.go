@@ -42,7 +42,7 @@ func (n *Network) serveSOCKS(ctx context.Context, c net.Conn) {
 		switch {
 		case r == nil:
 			return socks.Answer(c, socks.Succeeded)
-		case r.why != "":
+		case r.reason != "":
 			return socks.Answer(c, socks.NotAllowed)
 		}
 		return socks.Answer(c, socks.HostUnreachable)
@@ -151,7 +151,7 @@ func (n *Network) intercept(served context.Context, t target, c net.Conn) {
 	ctx, cancel := context.WithCancel(served)
 	defer cancel()
 	defer n.watch(func() {
-		if v := n.policies().Decide(t.host, t.port); !v.OK || v.Limited {
+		if v := n.policies().Decide(t.host, t.port); !v.OK || v.RequestsOnly {
 			cancel()
 		}
 	})()
@@ -178,8 +178,8 @@ func (n *Network) refuseOpaque(t target, v policy.Verdict) *refusal {
 	switch {
 	case !v.OK:
 		return n.refuseVerdict(t.door, t.host, t.port, v)
-	case v.Limited:
-		return n.refuse(refusal{door: t.door, host: t.host, port: t.port, why: policy.Method, status: statusRefused,
+	case v.RequestsOnly:
+		return n.refuse(refusal{door: t.door, host: t.host, port: t.port, reason: policy.Method, status: statusRefused,
 			text: fmt.Sprintf("Glovebox refused %s: the policy limits the methods or paths, which cannot be seen inside TLS; use http.", t)}, v)
 	}
 	return nil
@@ -196,7 +196,7 @@ func sameServer(host, serverName string) bool {
 }
 
 func (n *Network) refuseSNI(t target, v policy.Verdict, c net.Conn, cause string) {
-	n.refuse(refusal{door: t.door, host: t.host, port: t.port, why: SNI,
+	n.refuse(refusal{door: t.door, host: t.host, port: t.port, reason: SNI,
 		text: fmt.Sprintf("Glovebox refused %s: %s.", t, cause)}, v)
 	_, _ = c.Write(alertUnrecognizedName) // the connection ends
 }
@@ -206,6 +206,6 @@ func (n *Network) refuseProtocol(t target, v policy.Verdict, cause string) {
 		n.refuseVerdict(t.door, t.host, t.port, v)
 		return
 	}
-	n.refuse(refusal{door: t.door, host: t.host, port: t.port, why: Protocol,
+	n.refuse(refusal{door: t.door, host: t.host, port: t.port, reason: Protocol,
 		text: fmt.Sprintf("Glovebox refused %s: the program %s; the operator can allow other protocols by adding to --network: tcp://%s", t, cause, t)}, v)
 }

@@ -147,16 +147,30 @@ func (s *Server) auditUnhandled(cl *call, e *jsonrpc.Error) {
 // Each caller gets few lines of a reason: it could fill the disk with more.
 func (s *Server) auditBounded(r *http.Request, reason string) {
 	c := callerIn(r)
-	if s.opts.Audit == nil || c == nil || s.refusedLines.take(c.account+" "+reason, 1, time.Now()) > 0 {
+	if s.opts.Audit == nil || c == nil {
 		return
 	}
-	s.auditRefusal(c, r, reason)
+	if omitted, ok := s.refusedLines.Allow(refusalKey{c.account, reason}); ok {
+		s.auditRefusal(c, r, reason, omitted)
+	}
 }
 
-// auditRefusal logs a request that was refused.
-func (s *Server) auditRefusal(c *caller, r *http.Request, reason string) {
+// refusedLineBurst is the number of lines of the audit log that a caller gets at once about
+// requests that were refused for one reason.
+const refusedLineBurst = 5
+
+// A refusalKey is what has a limit of its own.
+type refusalKey struct{ account, reason string }
+
+// auditRefusal logs a request that was refused. omitted is the number of such lines that
+// were left out before.
+func (s *Server) auditRefusal(c *caller, r *http.Request, reason string, omitted int64) {
 	if s.opts.Audit == nil {
 		return
 	}
-	s.opts.Audit.Warn("refused", logkey.Who, c.who(s.opts.Auth != nil), logkey.Reason, reason, logkey.Method, plainWord(r.Method), logkey.Remote, c.remote, logkey.Request, c.request)
+	attrs := []any{logkey.Who, c.who(s.opts.Auth != nil), logkey.Reason, reason, logkey.Method, plainWord(r.Method), logkey.Remote, c.remote, logkey.Request, c.request}
+	if omitted > 0 {
+		attrs = append(attrs, logkey.Omitted, omitted)
+	}
+	s.opts.Audit.Warn("refused", attrs...)
 }

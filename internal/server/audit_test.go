@@ -5,15 +5,18 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/http/httptest"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/box"
+	"github.com/glovebox-dev/glovebox/internal/loglimit"
 	"github.com/glovebox-dev/glovebox/internal/polltest"
 )
 
@@ -159,4 +162,31 @@ func TestAudit_RefusedLinesAreBounded(t *testing.T) {
 	if lines == 0 || lines > 2*refusedLineBurst {
 		t.Errorf("%d lines of %d refusals, want few", lines, 4*refusedLineBurst)
 	}
+}
+
+// TestAudit_RefusedLinesCountOmitted: a line about a refused request has the number of those
+// that the log leaves out, of the same caller and reason.
+func TestAudit_RefusedLinesCountOmitted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		s := New(Options{Audit: slog.New(slog.NewTextHandler(&log, nil))})
+		refuse := func(account, reason string) {
+			c := &caller{account: account}
+			s.auditBounded(httptest.NewRequestWithContext(context.WithValue(t.Context(), callerKey{}, c), "POST", "/mcp", nil), reason)
+		}
+		for range 3 * refusedLineBurst {
+			refuse("alice", "owner_limit")
+		}
+		refuse("alice", "rate")
+		refuse("bob", "owner_limit")
+		if n := strings.Count(log.String(), "msg=refused"); n != refusedLineBurst+2 || strings.Contains(log.String(), "omitted") {
+			t.Errorf("%d lines of three kinds, want %d and nothing omitted before:\n%s", n, refusedLineBurst+2, &log)
+		}
+		log.Reset()
+		time.Sleep(loglimit.Interval)
+		refuse("alice", "owner_limit")
+		if want := fmt.Sprint("omitted=", 2*refusedLineBurst); !strings.Contains(log.String(), want) {
+			t.Errorf("the line after a pause is %s, want %s", &log, want)
+		}
+	})
 }

@@ -118,7 +118,7 @@ func (s *Server) refuseUnauthenticated(w http.ResponseWriter, r *http.Request, a
 	}
 	refusal, known := errors.AsType[*auth.Refusal](err)
 	if !known {
-		s.auditRefusal(c, r, "unavailable")
+		s.auditRefusal(c, r, "unavailable", 0)
 		s.log.Warn("token not verified", logkey.Request, c.request, logkey.Error, err)
 		w.Header().Set("Retry-After", "5")
 		s.refuse(w, http.StatusServiceUnavailable, nil, codeRefused, "Tokens cannot be verified at the moment")
@@ -134,7 +134,7 @@ func (s *Server) refuseUnauthenticated(w http.ResponseWriter, r *http.Request, a
 	if s.opts.Auth.ScopesNeeded() {
 		params = append(params, "scope="+quoted(auth.Use.Public()))
 	}
-	s.auditRefusal(c, r, reason)
+	s.auditRefusal(c, r, reason, 0)
 	s.challenge(w, r, params)
 	if allowBasic {
 		w.Header().Add("WWW-Authenticate", `Basic realm="glovebox", charset="UTF-8"`)

@@ -17,11 +17,6 @@ const (
 	// token of one address.
 	unauthenticatedRate  = 10
 	unauthenticatedBurst = 50
-	// refusedLineRate and refusedLineBurst limit the lines of the audit log about requests of
-	// one caller that were refused for one reason: one line in ten seconds shows that they
-	// continue.
-	refusedLineRate  = 0.1
-	refusedLineBurst = 5
 )
 
 // rates limits the requests of each caller.

@@ -18,6 +18,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"golang.org/x/time/rate"
 
+	"github.com/glovebox-dev/glovebox/internal/loglimit"
 	_ "github.com/glovebox-dev/glovebox/internal/server/switches" // before the SDK reads them
 	"github.com/glovebox-dev/glovebox/internal/server/tasks"
 	"github.com/glovebox-dev/glovebox/internal/server/tools"
@@ -32,14 +33,14 @@ type Server struct {
 	mcp             *mcp.Server
 	caps            mcp.ServerCapabilities // that the server declares
 	calls           calls
-	offer           tools.Offer          // of the catalogue
-	names           []string             // of the tools, sorted
-	readOnly        map[string]bool      // tools without effects
-	withoutCode     map[string]*mcp.Tool // definitions that differ without code mode; nil of its own tools
-	rate            *rates               // of all requests, by owner or address
-	unauthenticated *rates               // of requests without a valid token, by address
-	refusedLines    *rates               // of lines of the audit log about refusals, by owner or address and reason
-	quota           budget               // calls of tools that run
+	offer           tools.Offer                 // of the catalogue
+	names           []string                    // of the tools, sorted
+	readOnly        map[string]bool             // tools without effects
+	withoutCode     map[string]*mcp.Tool        // definitions that differ without code mode; nil of its own tools
+	rate            *rates                      // of all requests, by owner or address
+	unauthenticated *rates                      // of requests without a valid token, by address
+	refusedLines    *loglimit.Table[refusalKey] // of the audit log
+	quota           budget                      // calls of tools that run
 
 	handlers map[string]mcp.ToolHandler  // of direct calls, by name
 	headers  map[string][]argumentHeader // by tool, of those that never change
@@ -93,7 +94,7 @@ func New(opts Options) *Server {
 	s := &Server{opts: opts, offer: offer, log: opts.Log, stopping: make(chan struct{}), readOnly: make(map[string]bool), withoutCode: make(map[string]*mcp.Tool)}
 	s.rate = newRates(opts.Limits.Rate, opts.Limits.Burst)
 	s.unauthenticated = newRates(unauthenticatedRate, unauthenticatedBurst)
-	s.refusedLines = newRates(refusedLineRate, refusedLineBurst)
+	s.refusedLines = loglimit.NewTable[refusalKey](refusedLineBurst, maxRates)
 	s.openBudgets()
 	s.versions = mcp.SupportedProtocolVersions()
 	s.headers = make(map[string][]argumentHeader)

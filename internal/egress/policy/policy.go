@@ -45,7 +45,7 @@ func New(allow, deny []Rule) (*Policy, error) {
 		if err := r.check(); err != nil {
 			return nil, err
 		}
-		if r.Limited() {
+		if r.RequestsOnly() {
 			return nil, fmt.Errorf("deny %q: methods and paths may only be allowed, not denied", r)
 		}
 		fmt.Fprintf(h, "deny %s %q %d\n", r.Name, r, r.Kind)

@@ -107,19 +107,19 @@ func TestSet_EveryLayerMustAllow(t *testing.T) {
 		port uint16
 		want Verdict // without Version
 	}{
-		{"no layer", Set{}, "pypi.org", 443, Verdict{Why: Off}},
-		{"empty layer", Set{Owner: mustParse(t)}.Narrow(Layer{"box", wide}), "pypi.org", 443, Verdict{Layer: "owner", Why: Off}},
+		{"no layer", Set{}, "pypi.org", 443, Verdict{Reason: Off}},
+		{"empty layer", Set{Owner: mustParse(t)}.Narrow(Layer{"box", wide}), "pypi.org", 443, Verdict{Layer: "owner", Reason: Off}},
 		{"one layer", Set{Owner: wide}, "registry.npmjs.org", 443, Verdict{OK: true, Rule: "npm", Name: "npm"}},
-		{"other port", Set{Owner: wide}, "registry.npmjs.org", 80, Verdict{Layer: "owner", Why: NoRule}},
+		{"other port", Set{Owner: wide}, "registry.npmjs.org", 80, Verdict{Layer: "owner", Reason: NoRule}},
 		{"both", Set{Owner: wide}.Narrow(Layer{"box", narrow}), "PyPI.org.", 443, Verdict{OK: true, Rule: "pypi", Name: "pypi"}},
-		{"box narrows", Set{Owner: wide}.Narrow(Layer{"box", narrow}), "registry.npmjs.org", 443, Verdict{Layer: "box", Why: NoRule}},
-		{"owner narrows", Set{Owner: narrow}.Narrow(Layer{"box", wide}), "registry.npmjs.org", 443, Verdict{Layer: "owner", Why: NoRule}},
+		{"box narrows", Set{Owner: wide}.Narrow(Layer{"box", narrow}), "registry.npmjs.org", 443, Verdict{Layer: "box", Reason: NoRule}},
+		{"owner narrows", Set{Owner: narrow}.Narrow(Layer{"box", wide}), "registry.npmjs.org", 443, Verdict{Layer: "owner", Reason: NoRule}},
 		{"raw", Set{Owner: wide}, "db.example.org", 5432, Verdict{OK: true, Rule: "tcp://db.example.org:5432", Name: Custom, Kind: Raw}},
 		{"raw in one layer only", Set{Owner: wide}.Narrow(Layer{"box", narrow}), "db.example.org", 5432, Verdict{OK: true, Rule: "db.example.org:5432", Name: Custom}},
-		{"denied", Set{Owner: denies}.Narrow(Layer{"box", wide}), "bad.example.org", 443, Verdict{Layer: "owner", Rule: "bad.example.org", Name: Custom, Why: Denied}},
-		{"denied at every port", Set{Owner: denies}.Narrow(Layer{"box", wide}), "bad.example.org", 5432, Verdict{Layer: "owner", Rule: "bad.example.org", Name: Custom, Why: Denied}},
-		{"no name", Set{Owner: wide}, "exa mple.org", 443, Verdict{Why: Name}},
-		{"address", Set{Owner: wide}, "203.0.113.1", 443, Verdict{Layer: "owner", Why: NoRule}},
+		{"denied", Set{Owner: denies}.Narrow(Layer{"box", wide}), "bad.example.org", 443, Verdict{Layer: "owner", Rule: "bad.example.org", Name: Custom, Reason: Denied}},
+		{"denied at every port", Set{Owner: denies}.Narrow(Layer{"box", wide}), "bad.example.org", 5432, Verdict{Layer: "owner", Rule: "bad.example.org", Name: Custom, Reason: Denied}},
+		{"no name", Set{Owner: wide}, "exa mple.org", 443, Verdict{Reason: Name}},
+		{"address", Set{Owner: wide}, "203.0.113.1", 443, Verdict{Layer: "owner", Reason: NoRule}},
 	} {
 		got := tt.set.Decide(tt.host, tt.port)
 		got.Version = ""
@@ -160,7 +160,7 @@ func randomPolicy(r *rand.Rand) *Policy {
 
 // allows reports whether a allows at least as much as b.
 func allows(a, b Verdict) bool {
-	return !b.OK || a.OK && a.Kind >= b.Kind && (b.Limited || !a.Limited)
+	return !b.OK || a.OK && a.Kind >= b.Kind && (b.RequestsOnly || !a.RequestsOnly)
 }
 
 // TestSet_AddingALayerNeverAllowsMore is a property of random policies.
@@ -225,7 +225,7 @@ func TestRule_MethodNeedsHTTP(t *testing.T) {
 		t.Fatal(err)
 	}
 	set := Set{Owner: p}
-	if v := set.Decide("api.example.com", 80); !v.OK || !v.Limited {
+	if v := set.Decide("api.example.com", 80); !v.OK || !v.RequestsOnly {
 		t.Errorf("a connection: %+v, want it limited", v)
 	}
 	for request, want := range map[string]bool{
@@ -235,7 +235,7 @@ func TestRule_MethodNeedsHTTP(t *testing.T) {
 		"GET /v1/public/./x": false, "GET /v1/public/;a=b": false, "GET /v1/publi%63/x": true, "GET /v1/public/%": false, "GET /v1/public/%00": false,
 	} {
 		method, path, _ := strings.Cut(request, " ")
-		if v := set.DecideRequest("api.example.com", 80, method, path); v.OK != want || !want && v.Why != Method {
+		if v := set.DecideRequest("api.example.com", 80, method, path); v.OK != want || !want && v.Reason != Method {
 			t.Errorf("%s: %+v, want %v", request, v, want)
 		}
 	}

@@ -179,9 +179,9 @@ func NewRule(hosts, methods, paths []string) (Rule, error) {
 	return rule, nil
 }
 
-// Limited reports whether the rule has methods or paths, so that only requests that the
+// RequestsOnly reports whether the rule has methods or paths, so that only requests that the
 // host can read match.
-func (r Rule) Limited() bool { return len(r.Methods)+len(r.Paths) > 0 }
+func (r Rule) RequestsOnly() bool { return len(r.Methods)+len(r.Paths) > 0 }
 
 // denies reports whether the rule, in a list of denied destinations, covers a host in its
 // canonical form and a port.

@@ -84,7 +84,7 @@ func newWorld(t *testing.T, h http.Handler) *world {
 		defer w.mu.Unlock()
 		w.event = append(w.event, e)
 	}}, s)
-	w.i.lines.burst = 1000 // tests count events
+	w.i.lines = newLines(1000) // tests count events
 	return w
 }
 

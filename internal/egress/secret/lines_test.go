@@ -7,15 +7,13 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-
-	"github.com/glovebox-dev/glovebox/internal/egress"
 )
 
 // TestServe_EventsAreBounded: a program cannot fill a log with requests on one connection,
 // and hides no use of another secret.
 func TestServe_EventsAreBounded(t *testing.T) {
 	bothVersions(t, http.HandlerFunc(whoami), func(t *testing.T, w *world, c *http.Client) {
-		w.i.lines.burst = lineBurst
+		w.i.lines = newLines(lineBurst)
 		for range 4 * lineBurst {
 			get(t, c, "https://"+apiHost+"/", "Bearer "+w.placeholder(box, "API_TOKEN"))
 		}
@@ -28,29 +26,6 @@ func TestServe_EventsAreBounded(t *testing.T) {
 			t.Errorf("the last event is %+v, want that of the other secret", last)
 		}
 	})
-}
-
-func TestLines_Omitted(t *testing.T) {
-	l := lines{burst: lineBurst}
-	e := Event{Box: egress.Box{Owner: "token alice"}, Kind: Masked, Secrets: []string{"a", "b"}}
-	for range lineBurst {
-		l.admit(&e)
-	}
-	for range 3 {
-		if l.admit(&e) {
-			t.Fatal("more events than the burst")
-		}
-	}
-	other := Event{Box: e.Box, Kind: Masked, Secrets: []string{"b", "c"}}
-	if !l.admit(&other) || other.Omitted != 3 {
-		t.Errorf("the next event says %d omitted, want 3", other.Omitted)
-	}
-	for i := range 3 * maxLines {
-		l.admit(&Event{Box: egress.Box{Owner: fmt.Sprint(i)}, Kind: Masked, Secrets: []string{"a"}})
-	}
-	if len(l.byUser) > maxLines {
-		t.Errorf("%d lines are remembered, more than %d", len(l.byUser), maxLines)
-	}
 }
 
 // TestServe_RefusalEndsConnection: a program cannot keep the server busy with refused

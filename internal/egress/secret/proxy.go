@@ -221,7 +221,12 @@ func (s *session) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (s *session) report(e Event) {
 	e.Box, e.Host = s.box, s.host
-	if s.i.lines.admit(&e) {
+	keys := make([]lineKey, len(e.Secrets))
+	for i, name := range e.Secrets {
+		keys[i] = lineKey{s.box.Owner, name, e.Kind}
+	}
+	var ok bool
+	if e.Omitted, ok = s.i.lines.Allow(keys...); ok {
 		s.i.opts.Report(e)
 	}
 }

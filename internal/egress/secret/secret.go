@@ -21,6 +21,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/egress/authority"
 	"github.com/glovebox-dev/glovebox/internal/egress/webserve"
 	"github.com/glovebox-dev/glovebox/internal/logkey"
+	"github.com/glovebox-dev/glovebox/internal/loglimit"
 )
 
 // maxAuthorities bounds the authorities that an Interceptor keeps; it derives the others
@@ -67,8 +68,8 @@ type Options struct {
 // Interceptor implements egress.Interceptor. Its methods may be called concurrently.
 type Interceptor struct {
 	opts    Options
-	bounds  webserve.Bounds // of requests
-	lines   lines
+	bounds  webserve.Bounds          // of requests
+	lines   *loglimit.Table[lineKey] // of reported events
 	secrets atomic.Pointer[Secrets]
 
 	mu          sync.Mutex
@@ -89,7 +90,7 @@ func New(o Options, s *Secrets) *Interceptor {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	i := &Interceptor{opts: o, bounds: webserve.Default, lines: lines{burst: lineBurst}, authorities: make(map[egress.Box]*list.Element)}
+	i := &Interceptor{opts: o, bounds: webserve.Default, lines: newLines(lineBurst), authorities: make(map[egress.Box]*list.Element)}
 	i.secrets.Store(s)
 	return i
 }

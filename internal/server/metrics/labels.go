@@ -45,7 +45,7 @@ var (
 		box.ReasonExited, box.ReasonShutdown, box.ReasonHibernated, box.ReasonRolledBack,
 		box.ReasonHostRestart, box.ReasonUnreadable)
 	egressOutcomes = texts(egress.Outcomes()...)
-	egressWhys     = texts(egress.Whys()...)
+	egressReasons  = texts(egress.Reasons()...)
 	scanResults    = texts(volume.Outcomes()...)
 	lookups        = []string{"ok", "nxdomain", "refused", "failed"}
 )

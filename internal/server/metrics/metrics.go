@@ -243,7 +243,7 @@ func (g gauges) boxes(ch chan<- prometheus.Metric, st box.Stats) {
 func (g gauges) egress(ch chan<- prometheus.Metric, st egress.Stats) {
 	ch <- egressOpen.of(float64(st.Open))
 	send(ch, egressConnections, st.Connections, egressOutcomes)
-	send(ch, egressRefusals, st.Refusals, egressWhys)
+	send(ch, egressRefusals, st.Refusals, egressReasons)
 	send(ch, egressLookups, st.Lookups, lookups)
 	ch <- egressBytes.of(float64(st.Sent), "sent")
 	ch <- egressBytes.of(float64(st.Received), "received")

@@ -53,7 +53,7 @@ func full() *Metrics {
 		Egress: func() egress.Stats {
 			return egress.Stats{
 				Open: 2, Sent: 3, Received: 4, Connections: map[egress.Outcome]uint64{egress.Refused: 5},
-				Refusals: map[policy.Why]uint64{policy.NoRule: 6}, Lookups: map[string]uint64{"ok": 7},
+				Refusals: map[policy.Reason]uint64{policy.NoRule: 6}, Lookups: map[string]uint64{"ok": 7},
 			}
 		},
 	})
@@ -171,7 +171,7 @@ func TestMetrics_CardinalityIsBounded(t *testing.T) {
 	var kinds pool.Stats
 	m.opts.Boxes = func() box.Stats { return stats }
 	m.opts.Pool = func() pool.Stats { return kinds }
-	network := egress.Stats{Connections: make(map[egress.Outcome]uint64), Refusals: make(map[policy.Why]uint64), Lookups: make(map[string]uint64)}
+	network := egress.Stats{Connections: make(map[egress.Outcome]uint64), Refusals: make(map[policy.Reason]uint64), Lookups: make(map[string]uint64)}
 	m.opts.Egress = func() egress.Stats { return network }
 	scans := volume.Stats{Scans: make(map[volume.Outcome]uint64)}
 	m.opts.Volumes = func() (volume.Stats, bool) { return scans, true }
@@ -187,7 +187,7 @@ func TestMetrics_CardinalityIsBounded(t *testing.T) {
 		stats.Boxes[box.Class{State: box.State(hostile(i)), Kind: box.Kind(hostile(i)), Flavor: box.Flavor(hostile(i))}]++
 		stats.Ended[box.Reason(hostile(i))]++
 		network.Connections[egress.Outcome(hostile(i))]++
-		network.Refusals[policy.Why(hostile(i))]++
+		network.Refusals[policy.Reason(hostile(i))]++
 		network.Lookups[hostile(i)]++
 		scans.Scans[volume.Outcome(hostile(i))]++
 	}

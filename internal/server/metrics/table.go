@@ -152,7 +152,7 @@ No label contains anything that a client, guest or owner chose: values outside t
 		set  []string
 	}{
 		{"method", methods}, {"code", codes}, {"state", states}, {"kind", kinds}, {"flavor", flavors}, {"template", templates},
-		{"source", sources}, {"reason", reasons}, {"why", egressWhys}, {"result", scanResults},
+		{"source", sources}, {"reason", reasons}, {"why", egressReasons}, {"result", scanResults},
 	} {
 		fmt.Fprintf(&b, "| `%s` | %s |\n", l.name, strings.Join(l.set, ", "))
 	}
