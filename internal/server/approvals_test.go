@@ -278,13 +278,21 @@ func TestApprovals_replay(t *testing.T) {
 		"an answer alone": func() (*mcp.CallToolResult, error) {
 			return c.answer(code, "", mcp.InputResponseMap{"approval-" + state: &mcp.ElicitResult{Action: "accept", Content: map[string]any{"call_1": "once"}}})
 		},
-		"no decision":         func() (*mcp.CallToolResult, error) { return c.run(code, state, "") },
-		"an unknown decision": func() (*mcp.CallToolResult, error) { return c.run(code, state, "all") },
 	} {
 		res, err := f()
 		if e, ok := errors.AsType[*jsonrpc.Error](err); !ok || e.Code != jsonrpc.CodeInvalidParams {
 			t.Errorf("%s: got %+v, %v", name, res, err)
 		}
+	}
+	if calls := d.called(); len(calls) > 0 {
+		t.Errorf("calls %q without approval", calls)
+	}
+	for _, decision := range []string{"", "all"} {
+		res, err := c.run(code, state, decision)
+		if err != nil || res.RequestState == "" || res.RequestState == state {
+			t.Fatalf("the decision %q: got %+v, %v, want the question again", decision, res, err)
+		}
+		state = res.RequestState
 	}
 	if calls := d.called(); len(calls) > 0 {
 		t.Errorf("calls %q without approval", calls)
@@ -308,6 +316,60 @@ func TestApprovals_replay(t *testing.T) {
 	}
 	if got := log.String(); strings.Count(got, "msg=approval who=local") != 2 || !strings.Contains(got, "decision=once via=input_required") || strings.Contains(got, "/tmp/a") {
 		t.Errorf("audit log:\n%s", got)
+	}
+}
+
+// TestApprovals_undecided checks that a client that accepts without a choice is asked again in
+// plain words, and that the program then goes on, with its output. The clients check no answer
+// themselves, as the SDK's would.
+func TestApprovals_undecided(t *testing.T) {
+	_, _, change := withApprovals(t, approval.Options{})
+	_, url := serve(t, change)
+	const code = "print('before')\ntry:\n    tools.diary.write()\nexcept ToolError as e:\n    print(e.code, e.message)"
+	check := func(what string, res *mcp.CallToolResult, err error, asked []string) {
+		t.Helper()
+		if err != nil {
+			t.Errorf("%s: got %v", what, err)
+			return
+		}
+		const want = "before\napproval_required the answer of the client to the question about the call had no decision for call_1 (once, run, always or deny); the tool was not called."
+		if got := text(t, res); !strings.Contains(got, want) {
+			t.Errorf("%s: got %q, want %q", what, got, want)
+		}
+		if len(asked) != 3 || !strings.HasPrefix(asked[1], "Your last answer had no decision for call_1 (once, run, always or deny). Nothing was called.") {
+			t.Errorf("%s: asked %q", what, asked)
+		}
+	}
+	for _, content := range []map[string]any{nil, {}, {"call_1": 7}} {
+		answer := &mcp.ElicitResult{Action: "accept", Content: content}
+		var asked []string
+		c := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, (&asker{}).options())
+		c.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
+			return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+				if p, ok := req.GetParams().(*mcp.ElicitParams); ok {
+					asked = append(asked, p.Message)
+					return answer, nil
+				}
+				return next(ctx, method, req)
+			}
+		})
+		cs, err := c.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: url}, &mcp.ClientSessionOptions{ProtocolVersion: "2025-11-25"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := try(t, cs, "execute_code", args{"code": code})
+		check(fmt.Sprint("by elicitation: ", content), res, err, asked)
+		cs.Close()
+
+		raw := newRawClient(t, url)
+		asked = nil
+		res, err = raw.run(code, "", "")
+		for err == nil && res.RequestState != "" {
+			key := "approval-" + res.RequestState
+			asked = append(asked, res.InputRequests[key].(*mcp.ElicitParams).Message)
+			res, err = raw.answer(code, res.RequestState, mcp.InputResponseMap{key: answer})
+		}
+		check(fmt.Sprint("by results: ", content), res, err, asked)
 	}
 }
 

@@ -148,6 +148,7 @@ func New(opts Options) *Server {
 	run = slices.Insert(run, len(run)-1, s.tasks.Serve)
 	all := slices.Concat([]mcp.Middleware{s.recover}, opts.Extend.Middleware, []mcp.Middleware{s.tasks.Create}, run)
 	s.mcp.AddReceivingMiddleware(slices.Concat([]mcp.Middleware{s.attach}, all)...)
+	s.mcp.AddSendingMiddleware(tools.KeepAnswer)
 	s.openDirect(all)
 	return s
 }

@@ -2,9 +2,9 @@ package approval
 
 import (
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
@@ -35,44 +35,56 @@ func validToken(s string) bool {
 }
 
 // parseResponses returns the decisions in the answer of a client to the input-required
-// result with the token: one of the choices for each group of calls.
-func parseResponses(m mcp.InputResponseMap, token string, choices [][]Decision) ([]Decision, error) {
-	key := answerKey(token)
-	res, ok := m[key].(*mcp.ElicitResult)
-	if !ok {
-		return nil, fmt.Errorf("inputResponses has no elicitation result for the key %q", key)
-	}
+// result with the token, as parseAnswer does.
+func parseResponses(m mcp.InputResponseMap, token string, choices [][]Decision) (decisions []Decision, missing string) {
+	res, _ := m[answerKey(token)].(*mcp.ElicitResult)
 	return parseAnswer(res, choices)
 }
 
 // parseAnswer returns the decisions in an answer: one of the choices for each group of
 // calls. A form that the person declined denies all. One that they dismissed decides nothing.
-func parseAnswer(res *mcp.ElicitResult, choices [][]Decision) ([]Decision, error) {
-	if res == nil {
-		return nil, errors.New("the answer is empty")
-	}
+// missing says what the answer lacks, in words that follow "the answer"; the calls that it does
+// not decide count as dismissed. res is nil if there is no answer.
+func parseAnswer(res *mcp.ElicitResult, choices [][]Decision) (decisions []Decision, missing string) {
 	all := make([]Decision, len(choices))
+	fill := func(d Decision) []Decision {
+		for i := range all {
+			all[i] = d
+		}
+		return all
+	}
+	if res == nil {
+		return fill(dismissed), "had no result of this elicitation"
+	}
 	switch res.Action {
 	case "decline":
-		for i := range all {
-			all[i] = Deny
-		}
-		return all, nil
+		return fill(Deny), ""
 	case "cancel":
-		for i := range all {
-			all[i] = dismissed
-		}
-		return all, nil
+		return fill(dismissed), ""
 	case "accept":
 	default:
-		return nil, fmt.Errorf("unknown action %q: want accept, decline or cancel", brief(res.Action))
+		return fill(dismissed), fmt.Sprintf("had the action %q instead of accept, decline or cancel", brief(res.Action))
 	}
+	var undecided []string
 	for i, offered := range choices {
 		text, _ := res.Content[field(i)].(string)
-		if !slices.Contains(offered, Decision(text)) {
-			return nil, fmt.Errorf("the answer has no valid decision for %s: want one of %q", field(i), offered)
+		if all[i] = Decision(text); !slices.Contains(offered, all[i]) {
+			all[i] = dismissed
+			undecided = append(undecided, fmt.Sprintf("%s (%s)", field(i), oneOf(offered)))
 		}
-		all[i] = Decision(text)
 	}
-	return all, nil
+	if len(undecided) > 0 {
+		missing = "had no decision for " + strings.Join(undecided, ", ")
+	}
+	return all, missing
+}
+
+// oneOf lists choices for a sentence.
+func oneOf(choices []Decision) string {
+	words := make([]string, len(choices))
+	for i, c := range choices {
+		words[i] = string(c)
+	}
+	last := len(words) - 1
+	return strings.Join(words[:last], ", ") + " or " + words[last]
 }

@@ -183,9 +183,11 @@ func TestDecisions(t *testing.T) {
 		{"cancel approves nothing", []string{`write {}`}, []*mcp.ElicitResult{{Action: "cancel", Content: map[string]any{"call_1": "always"}}}, "approval_required"},
 		{"cancel denies nothing", []string{`write {}`, `write {}`}, []*mcp.ElicitResult{{Action: "cancel"}, accept(AllowOnce)}, "approval_required true"},
 		{"decline denies for the run", []string{`write {}`, `write {}`}, []*mcp.ElicitResult{{Action: "decline"}}, "false false"},
-		{"an answer without a decision approves nothing", []string{`write {}`}, []*mcp.ElicitResult{{Action: "accept"}}, "approval_required"},
-		{"an unknown decision approves nothing", []string{`write {}`}, []*mcp.ElicitResult{accept("yes")}, "approval_required"},
-		{"an unknown action approves nothing", []string{`write {}`}, []*mcp.ElicitResult{{Action: "ok", Content: map[string]any{"call_1": "once"}}}, "approval_required"},
+		{"an answer without a decision is asked for again", []string{`write {}`}, []*mcp.ElicitResult{{Action: "accept"}, accept(AllowOnce)}, "true"},
+		{"three answers without a decision approve nothing", []string{`write {}`}, []*mcp.ElicitResult{{Action: "accept"}, {Action: "accept", Content: map[string]any{}}, {Action: "accept"}}, "approval_required"},
+		{"an answer without a decision denies nothing", []string{`write {}`, `write {}`}, []*mcp.ElicitResult{{Action: "accept"}, {Action: "accept"}, {Action: "accept"}, accept(AllowOnce)}, "approval_required true"},
+		{"an unknown decision approves nothing", []string{`write {}`}, []*mcp.ElicitResult{accept("yes"), accept("yes"), accept("yes")}, "approval_required"},
+		{"an unknown action approves nothing", []string{`write {}`}, []*mcp.ElicitResult{{Action: "ok", Content: map[string]any{"call_1": "once"}}, {Action: "decline"}}, "false"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			test(t, Options{}, func(t *testing.T, w *world) {
@@ -201,9 +203,6 @@ func TestDecisions(t *testing.T) {
 					t.Errorf("%d audit lines for %d calls:\n%s", n, len(tc.calls), w.log())
 				}
 			})
-			if strings.Contains(tc.want, "required") && tc.answers[0].Action != "cancel" {
-				return
-			}
 			test(t, Options{}, func(t *testing.T, w *world) {
 				c := Caller{Owner: "o", Key: "k", ByResult: true}
 				res, err := w.Serve(t.Context(), c, w.program(tc.calls...))
@@ -280,16 +279,12 @@ func TestState(t *testing.T) {
 			changed[0] = 'A'
 		}
 		for name, f := range map[string]func(c *Caller){
-			"another owner":     func(c *Caller) { c.Owner = "other" },
-			"another session":   func(c *Caller) { c.Session = "other" },
-			"another request":   func(c *Caller) { c.Key = "other" },
-			"a changed state":   func(c *Caller) { c.State = string(changed) },
-			"a longer state":    func(c *Caller) { c.State += "A" },
-			"no state":          func(c *Caller) { c.State = "" },
-			"another key":       func(c *Caller) { c.Responses = mcp.InputResponseMap{"other": accept(AllowOnce)} },
-			"another type":      func(c *Caller) { c.Responses = mcp.InputResponseMap{answerKey(state): nil} },
-			"no answer":         func(c *Caller) { c.Responses = nil },
-			"an unknown choice": func(c *Caller) { c.Responses = mcp.InputResponseMap{answerKey(state): accept("all")} },
+			"another owner":   func(c *Caller) { c.Owner = "other" },
+			"another session": func(c *Caller) { c.Session = "other" },
+			"another request": func(c *Caller) { c.Key = "other" },
+			"a changed state": func(c *Caller) { c.State = string(changed) },
+			"a longer state":  func(c *Caller) { c.State += "A" },
+			"no state":        func(c *Caller) { c.State = "" },
 		} {
 			other := c
 			f(&other)
@@ -329,10 +324,10 @@ func TestState_earlierAnswer(t *testing.T) {
 			t.Fatalf("got %+v, %v", res, err)
 		}
 		c.State = res.RequestState
-		if again, err := w.Serve(t.Context(), c, nil); err == nil {
-			t.Errorf("the first answer approves the second call: got %q", textOf(t, again, err))
-			return
+		if res, err = w.Serve(t.Context(), c, nil); err != nil || res.RequestState == "" {
+			t.Fatalf("the first answer counts for the second call: got %+v, %v", res, err)
 		}
+		c.State = res.RequestState
 		c.Responses = make(mcp.InputResponseMap)
 		for key := range res.InputRequests {
 			c.Responses[key] = accept(Deny)

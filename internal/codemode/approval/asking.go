@@ -81,7 +81,7 @@ func (a *Approver) publish(q *question) *mcp.CallToolResult {
 	a.byToken[q.token] = q
 	q.run.attended = false
 	q.run.holdLocked()
-	return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{answerKey(q.token): q.params}, RequestState: q.token}
+	return q.resultLocked("")
 }
 
 // ErrNotPending is the error for a state that no program waits with.
@@ -89,26 +89,27 @@ var ErrNotPending = &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams,
 	Message: "Invalid parameters: no program waits for this answer: it was given already, came too late, or belongs to another request, user or session. Repeat the call without requestState and inputResponses to run the program again"}
 
 // resume gives the answer of a client to its question and returns the run. An answer to a
-// question that has expired has no effect but to wait for the run. A malformed answer
-// leaves the question open.
-func (a *Approver) resume(c Caller) (*run, error) {
+// question that has expired has no effect but to wait for the run. For an answer that lacks a
+// decision it returns the result that asks again, while the program goes on waiting.
+func (a *Approver) resume(c Caller) (r *run, again *mcp.CallToolResult, err error) {
 	if !validToken(c.State) {
-		return nil, ErrNotPending
+		return nil, nil, ErrNotPending
 	}
 	a.mu.Lock()
 	q := a.byToken[c.State]
 	if q == nil || q.run.caller.Owner != c.Owner || q.run.caller.Session != c.Session || q.run.caller.Key != c.Key {
 		a.mu.Unlock()
-		return nil, ErrNotPending
+		return nil, nil, ErrNotPending
 	}
-	r := q.run
+	r = q.run
 	var decisions []Decision
+	missing := ""
 	open := q.status == statusOpen
 	if open {
-		var err error
-		if decisions, err = parseResponses(c.Responses, q.token, q.choices); err != nil {
+		if decisions, missing = parseResponses(c.Responses, q.token, q.choices); missing != "" && a.repeatLocked(q) {
+			again = q.resultLocked(missing)
 			a.mu.Unlock()
-			return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "Invalid parameters: " + err.Error()}
+			return nil, again, nil
 		}
 		q.closeLocked(statusAnswered)
 	}
@@ -118,39 +119,50 @@ func (a *Approver) resume(c Caller) (*run, error) {
 	r.releaseLocked()
 	a.mu.Unlock()
 	if open {
-		a.apply(q, decisions, "input_required")
+		a.apply(q, decisions, missing, "input_required")
 	}
-	return r, nil
+	return r, nil, nil
 }
 
-// elicit asks the client and waits for its answer, or until the question is closed.
+// elicit asks the client and waits for its answer, or until the question is closed. It repeats a
+// question whose answer lacks a decision.
 func (a *Approver) elicit(ctx context.Context, c Caller, q *question) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stop := context.AfterFunc(q.ctx, func() { cancel(context.Cause(q.ctx)) })
 	defer stop()
-	res, err := c.Elicit(ctx, q.params)
-	var decisions []Decision
-	if err == nil {
-		decisions, err = parseAnswer(res, q.choices)
-	}
-	a.mu.Lock()
-	if q.status != statusOpen || ctx.Err() != nil { // the calls end with ctx
+	params := q.params
+	for {
+		res, err := c.Elicit(ctx, params)
+		var decisions []Decision
+		missing := ""
+		if err == nil {
+			decisions, missing = parseAnswer(res, q.choices)
+		}
+		a.mu.Lock()
+		if q.status != statusOpen || ctx.Err() != nil { // the calls end with ctx
+			a.mu.Unlock()
+			return
+		}
+		if missing != "" && a.repeatLocked(q) {
+			a.mu.Unlock()
+			params = q.repeated(missing)
+			continue
+		}
+		q.timer.Stop()
+		q.closeLocked(statusAnswered)
+		if err == nil {
+			a.mu.Unlock()
+			a.apply(q, decisions, missing, "elicitation")
+			return
+		}
+		decided := q.decideLocked(refused, &codemode.Error{Code: codemode.ApprovalRequired,
+			Message: "the client did not answer the question about approval; the tool was not called. That is no denial: repeat the call to ask again. The client reported: " + brief(err.Error())})
+		q.run.startBatchLocked()
 		a.mu.Unlock()
+		a.audit(decided, "elicitation")
 		return
 	}
-	q.timer.Stop()
-	q.closeLocked(statusAnswered)
-	if err == nil {
-		a.mu.Unlock()
-		a.apply(q, decisions, "elicitation")
-		return
-	}
-	decided := q.decideLocked(refused, &codemode.Error{Code: codemode.ApprovalRequired,
-		Message: "the client did not answer the question about approval: " + brief(err.Error()) + "; the tool was not called"})
-	q.run.startBatchLocked()
-	a.mu.Unlock()
-	a.audit(decided, "elicitation")
 }
 
 // errDismissed is the error of calls whose question the person closed without a decision. That
@@ -158,8 +170,9 @@ func (a *Approver) elicit(ctx context.Context, c Caller, q *question) {
 var errDismissed = &codemode.Error{Code: codemode.ApprovalRequired,
 	Message: "the user closed the question about the call without an answer; the tool was not called. That is no denial: repeat the call to ask again"}
 
-// apply carries out the decisions about the calls of a question.
-func (a *Approver) apply(q *question, decisions []Decision, via string) {
+// apply carries out the decisions about the calls of a question. missing is what the answer
+// lacked for those that it does not decide; "" if the person dismissed the question.
+func (a *Approver) apply(q *question, decisions []Decision, missing, via string) {
 	for i, g := range q.groups {
 		if decisions[i] != AllowAlways {
 			continue
@@ -190,6 +203,9 @@ func (a *Approver) apply(q *question, decisions []Decision, via string) {
 			err = errDenied
 		case dismissed:
 			err = errDismissed
+			if missing != "" {
+				err = undecided(missing)
+			}
 		}
 		if err == nil {
 			a.lastOfLocked(g[0].Owner).Add(g[0].target(), approved[i])

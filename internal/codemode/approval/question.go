@@ -26,7 +26,7 @@ const (
 // A question asks about calls of one run. Calls with the same arguments are one group.
 type question struct {
 	run    *run
-	token  string
+	token  string // replaced when it is asked again, guarded by Approver.mu
 	asked  time.Time
 	groups [][]*pendingCall
 	// choices are the decisions that the person may take on each group.
@@ -35,8 +35,9 @@ type question struct {
 	ctx     context.Context // until the question is closed
 	cancel  context.CancelCauseFunc
 
-	status status      // guarded by Approver.mu
-	timer  *time.Timer // guarded by Approver.mu: of the expiry, then of the time that it is kept
+	repeats int         // guarded by Approver.mu: how often it was asked again
+	status  status      // guarded by Approver.mu
+	timer   *time.Timer // guarded by Approver.mu: of the expiry, then of the time that it is kept
 }
 
 var errClosed = errors.New("the question is no longer open")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -164,7 +165,7 @@ func TestQuestion_always(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			test(t, Options{}, func(t *testing.T, w *world) {
-				p := &person{answers: []*mcp.ElicitResult{accept(AllowAlways)}}
+				p := &person{answers: slices.Repeat([]*mcp.ElicitResult{accept(AllowAlways)}, 1+maxRepeats)}
 				res, err := w.Serve(t.Context(), p.caller(), w.program(tc.call))
 				want := "true"
 				if !tc.shown {

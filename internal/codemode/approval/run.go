@@ -110,9 +110,9 @@ func livesOf(ctx context.Context) []context.Context {
 // [Within] ends or when it is too late for its client to come back.
 func (a *Approver) Serve(ctx context.Context, c Caller, do func(context.Context) (*mcp.CallToolResult, error)) (*mcp.CallToolResult, error) {
 	if c.continues() {
-		r, err := a.resume(c)
-		if err != nil {
-			return nil, err
+		r, again, err := a.resume(c)
+		if err != nil || again != nil {
+			return again, err
 		}
 		return r.attend(ctx, c)
 	}

@@ -34,7 +34,7 @@ func (c *Call) approvable(ctx context.Context, approver *approval.Approver, req 
 	case able && revision.IsModern(req.ProtocolVersion()):
 		caller.ByResult = true
 	case able && req.Session != nil:
-		caller.Elicit = req.Session.Elicit
+		caller.Elicit = elicitor(req.Session)
 	}
 	if caller.ByResult || caller.State != "" {
 		caller.Key = requestDigest(req.Params)
@@ -44,6 +44,37 @@ func (c *Call) approvable(ctx context.Context, approver *approval.Approver, req 
 		recordResult(ctx, res)
 	}
 	return res, err
+}
+
+type answerKey struct{}
+
+// elicitor returns a function that asks a client and returns any answer that it gives. The
+// session refuses an answer that does not fit the form, in the words of a validator of schemas;
+// package approval asks again, and says what is missing. [KeepAnswer] must see what the session
+// sends.
+func elicitor(session *mcp.ServerSession) func(context.Context, *mcp.ElicitParams) (*mcp.ElicitResult, error) {
+	return func(ctx context.Context, p *mcp.ElicitParams) (*mcp.ElicitResult, error) {
+		var answer *mcp.ElicitResult
+		res, err := session.Elicit(context.WithValue(ctx, answerKey{}, &answer), p)
+		if err != nil && answer != nil {
+			return answer, nil
+		}
+		return res, err
+	}
+}
+
+// KeepAnswer is a middleware for what the server sends. It keeps answers to questions about
+// approval for those who asked them.
+func KeepAnswer(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		res, err := next(ctx, method, req)
+		if keep, ok := ctx.Value(answerKey{}).(**mcp.ElicitResult); ok {
+			if answer, ok := res.(*mcp.ElicitResult); ok && err == nil {
+				*keep = answer
+			}
+		}
+		return res, err
+	}
 }
 
 // Within returns a context for calls of tools whose code ends with life, also while it waits

@@ -1,0 +1,91 @@
+package approval
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/codemode"
+)
+
+// TestUndecided checks that an answer that lacks a decision loses nothing: the program goes on
+// waiting, its client is asked again and told what is missing, with a state of its own, and a
+// decision that comes then counts.
+func TestUndecided(t *testing.T) {
+	for name, tc := range map[string]struct {
+		answer func(state string) mcp.InputResponseMap
+		want   string // in the text of the next question
+	}{
+		"no choice":         {func(s string) mcp.InputResponseMap { return mcp.InputResponseMap{answerKey(s): accept()} }, "had no decision for call_1 (once, run, always or deny), call_2 (once, run, always or deny)."},
+		"one of two":        {func(s string) mcp.InputResponseMap { return mcp.InputResponseMap{answerKey(s): accept(AllowOnce)} }, "had no decision for call_2 (once, run, always or deny)."},
+		"an unknown choice": {func(s string) mcp.InputResponseMap { return mcp.InputResponseMap{answerKey(s): accept("all", Deny)} }, "had no decision for call_1 (once,"},
+		"an unknown action": {func(s string) mcp.InputResponseMap {
+			return mcp.InputResponseMap{answerKey(s): &mcp.ElicitResult{Action: "ok"}}
+		}, `had the action "ok" instead of`},
+		"another key":  {func(string) mcp.InputResponseMap { return mcp.InputResponseMap{"other": accept(AllowOnce, AllowOnce)} }, "had no result of this elicitation."},
+		"another type": {func(s string) mcp.InputResponseMap { return mcp.InputResponseMap{answerKey(s): nil} }, "had no result of this elicitation."},
+		"no answer":    {func(string) mcp.InputResponseMap { return nil }, "had no result of this elicitation."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			test(t, Options{}, func(t *testing.T, w *world) {
+				c := Caller{Owner: "o", Key: "k", ByResult: true}
+				first, err := w.Serve(t.Context(), c, w.parallel(`write {"a":1}`, `write {"a":2}`))
+				if err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(4 * time.Minute)
+				c.State, c.Responses = first.RequestState, tc.answer(first.RequestState)
+				second, err := w.Serve(t.Context(), c, nil)
+				if err != nil || second.RequestState == "" || second.RequestState == first.RequestState || len(second.InputRequests) != 1 {
+					t.Fatalf("got %+v, %v, want a question of its own", second, err)
+				}
+				q, ok := second.InputRequests[answerKey(second.RequestState)].(*mcp.ElicitParams)
+				if !ok || !strings.Contains(q.Message, tc.want) || !strings.Contains(q.Message, `{"a":1}`) && !strings.Contains(q.Message, "a: 1") {
+					t.Errorf("the question is %+v, want %q in it", q, tc.want)
+				}
+				synctest.Wait()
+				if now, _ := w.parking(); now != 2 {
+					t.Errorf("%d calls are parked", now)
+				}
+				time.Sleep(4 * time.Minute) // the question says how long there is for an answer
+				c.State, c.Responses = second.RequestState, mcp.InputResponseMap{answerKey(second.RequestState): accept(AllowOnce, Deny)}
+				res, err := w.Serve(t.Context(), c, nil)
+				if got := textOf(t, res, err); got != "true false" && got != "false true" {
+					t.Errorf("got %q", got)
+				}
+			})
+		})
+	}
+}
+
+// TestUndecided_last checks that the calls without a decision in the last answer count as
+// dismissed, with an error that says why, and that the decisions that it has count.
+func TestUndecided_last(t *testing.T) {
+	test(t, Options{}, func(t *testing.T, w *world) {
+		p := &person{answers: []*mcp.ElicitResult{accept(), accept(), accept(AllowOnce)}}
+		res, err := w.Serve(t.Context(), p.caller(), func(ctx context.Context) (*mcp.CallToolResult, error) {
+			failed := make(chan error, 2)
+			for _, arguments := range []string{`{"a":1}`, `{"a":2}`} {
+				go func() {
+					_, err := w.Approve(ctx, request("write", arguments))
+					failed <- err
+				}()
+			}
+			text := "approved"
+			for range 2 {
+				if err := <-failed; err != nil {
+					text += "; " + err.(*codemode.Error).Message
+				}
+			}
+			return textResult(text), nil
+		})
+		const want = "approved; the answer of the client to the question about the call had no decision for call_2 (once, run, always or deny); the tool was not called. That is no denial: repeat the call to ask again"
+		if got := textOf(t, res, err); got != want || len(p.asked) != 1+maxRepeats {
+			t.Errorf("got %q after %d questions, want %q", got, len(p.asked), want)
+		}
+	})
+}
