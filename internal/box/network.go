@@ -52,7 +52,8 @@ type Network interface {
 	Close() error
 }
 
-// A Refusal is a connection, or several to one destination, that the network refused.
+// A Refusal is a connection, or several to one destination, that the network refused, or a
+// name that is allowed but could not be resolved.
 // The guest chose Host.
 type Refusal struct {
 	Host  string
@@ -258,7 +259,7 @@ func (n *network) take() networkState {
 		notes = append(notes, text)
 	}
 	if state.more > 0 {
-		notes = append(notes, fmt.Sprintf("Glovebox refused at least %d more destinations.", state.more))
+		notes = append(notes, fmt.Sprintf("Glovebox refused, or could not resolve, at least %d more destinations.", state.more))
 	}
 	state.note = strings.Join(notes, "\n")
 	return state

@@ -272,7 +272,7 @@ func TestNetwork_RefusalsAreInResults(t *testing.T) {
 	if len(res.Refused) != maxRefusals || res.Refused[0].Count != 3 || res.Refused[1].Rule != "b.example" {
 		t.Errorf("refused: got %+v, want the first %d", res.Refused, maxRefusals)
 	}
-	if res.RefusedMore != 2 || !strings.HasSuffix(notes, "Glovebox refused at least 2 more destinations.") {
+	if res.RefusedMore != 2 || !strings.HasSuffix(notes, "Glovebox refused, or could not resolve, at least 2 more destinations.") {
 		t.Errorf("%d more, notes %q, want 2 more in both", res.RefusedMore, notes)
 	}
 	if !strings.Contains(notes, "no rule allows it (3 times)\n") || !strings.Contains(notes, "Glovebox refused b.example\n") || strings.Contains(notes, "\x1b") || strings.Contains(res.Refused[0].Host, "\x1b") {

@@ -127,12 +127,12 @@ func (n *networks) record(r egress.Record) {
 	text(logkey.Rule, r.Rule)
 	text(logkey.Policy, r.Policy)
 	text(logkey.Why, string(r.Reason))
+	if r.Omitted > 0 {
+		attrs = append(attrs, slog.Int64(logkey.Omitted, r.Omitted))
+	}
 	level := slog.LevelInfo
 	if r.Outcome == egress.Refused {
 		level = slog.LevelWarn
-		if r.Omitted > 0 {
-			attrs = append(attrs, slog.Int64(logkey.Omitted, r.Omitted))
-		}
 	} else {
 		attrs = append(attrs, slog.Int64(logkey.Sent, r.Sent), slog.Int64(logkey.Received, r.Received), slog.Int64(logkey.DurationMS, r.Duration.Milliseconds()))
 	}

@@ -73,7 +73,12 @@ func (n *Network) dial(served context.Context, t target, v policy.Verdict) (*flo
 	case errors.As(err, &refused):
 		return nil, n.refuseFloor(t.door, t.host, t.port, refused, v)
 	case err != nil:
-		return nil, n.failed(t, v, start, fmt.Sprintf("Glovebox could not resolve %s: %s.", shown(t.host, 0), lookupCause(err)))
+		if served.Err() != nil || errors.Is(err, resolve.ErrClosed) { // the program or the box left
+			return nil, n.failed(t, v, start, "Glovebox ended the lookup.", "")
+		}
+		r := n.failed(t, v, start, unresolvedText(t.host, err), Unresolved)
+		n.note(&refusal{host: t.host, port: t.port, reason: Unresolved, text: r.text})
+		return nil, r
 	}
 	if denied := n.deniedAddr(addrs, pinned); !denied.OK {
 		return nil, n.refuseVerdict(t.door, t.host, t.port, denied)
@@ -95,7 +100,9 @@ func (n *Network) dial(served context.Context, t target, v policy.Verdict) (*flo
 			break
 		}
 	}
-	return nil, n.failed(t, v, start, fmt.Sprintf("Glovebox could not connect to %s: %s.", t, dialCause(last)))
+	r := n.failed(t, v, start, fmt.Sprintf("Glovebox could not connect to %s: %s.", t, dialCause(last)), "")
+	r.closed = errors.Is(last, syscall.ECONNREFUSED)
+	return nil, r
 }
 
 // deniedAddr decides on the addresses of an allowed name. As with the floor, one that is
@@ -156,12 +163,33 @@ func dialCause(err error) string {
 	return "the connection failed"
 }
 
-// failed records a connection that was allowed but not established.
-func (n *Network) failed(t target, v policy.Verdict, start time.Time, text string) *refusal {
+// unresolvedText says that an allowed name has no address, and what to do. Programs show the
+// same as for a name that no rule allows, so it also says that a rule does.
+func unresolvedText(host string, err error) string {
+	remedy := "check the name."
+	if !errors.Is(err, resolve.ErrNotFound) {
+		remedy = "try again later."
+	}
+	return fmt.Sprintf("Glovebox could not resolve %s: %s. The policy allows it; %s", shown(host, 0), lookupCause(err), remedy)
+}
+
+// unresolved notes and records a lookup of an allowed name that gave no address. A program can
+// cause them by the thousand, so their records are bounded with those of refusals.
+func (n *Network) unresolved(host string, err error, v policy.Verdict) {
+	n.note(&refusal{host: host, reason: Unresolved, text: unresolvedText(host, err)})
+	if omitted, ok := n.owner.refusals.Allow(); ok {
+		n.gate.opts.Record(Record{
+			Box: n.box, Door: doorDNS, Host: host, Rule: v.Rule, Policy: v.Version, Outcome: Failed, Reason: Unresolved, Omitted: omitted,
+		})
+	}
+}
+
+// failed records a connection that was allowed but not established. reason is empty or Unresolved.
+func (n *Network) failed(t target, v policy.Verdict, start time.Time, text string, reason policy.Reason) *refusal {
 	n.gate.count.ended(Failed)
 	n.gate.opts.Record(Record{
 		Box: n.box, Door: t.door, Host: t.host, Port: t.port, Rule: v.Rule, Policy: v.Version,
-		Duration: time.Since(start), Outcome: Failed,
+		Duration: time.Since(start), Outcome: Failed, Reason: reason,
 	})
 	return &refusal{door: t.door, host: t.host, port: t.port, policy: v.Version, text: text, status: statusFailed}
 }

@@ -198,6 +198,12 @@ func (n *Network) lookup(ctx context.Context, name string) protocol.LookupResult
 	case errors.As(err, &refused):
 		n.refuseFloor(doorDNS, host, 0, refused, set.Decide(host, port))
 		return protocol.LookupResult{Status: protocol.LookupRefused}
+	case err != nil && (ctx.Err() != nil || errors.Is(err, resolve.ErrClosed)): // the program or the box left
+		return protocol.LookupResult{Status: protocol.LookupFailed}
+	case err != nil:
+		n.unresolved(host, err, set.Decide(host, port))
+	}
+	switch {
 	case errors.Is(err, resolve.ErrNotFound):
 		return protocol.LookupResult{Status: protocol.LookupNXDomain, TTL: 1}
 	case err != nil:

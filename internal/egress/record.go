@@ -39,6 +39,10 @@ const (
 	Limit    policy.Reason = "limit"
 )
 
+// Unresolved is no reason of a refusal, but of a failure: a rule allows the name, and it has
+// no address.
+const Unresolved policy.Reason = "unresolved"
+
 // Reasons returns all reasons of refusals.
 func Reasons() []policy.Reason {
 	return []policy.Reason{policy.Off, policy.NoRule, policy.Denied, policy.Name, policy.Method, Floor, SNI, Host, Protocol, Limit}
@@ -60,9 +64,9 @@ type Record struct {
 	Sent, Received   int64      // bytes from and to the guest
 	Duration         time.Duration
 	Outcome          Outcome
-	Reason           policy.Reason // of a refusal
-	// Omitted is the number of refusals of this owner since the last record of one. An
-	// owner gets five records, and then one every ten seconds.
+	Reason           policy.Reason // of a refusal, or Unresolved
+	// Omitted is the number of refusals, and lookups in vain, of this owner since the last
+	// record of one. An owner gets five records, and then one every ten seconds.
 	Omitted int64
 }
 

@@ -14,7 +14,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/egress/policy"
 )
 
-// A Refusal is a destination that was refused, for a note to the model.
+// A Refusal is a destination that was refused, for a note to the model, or a name that is
+// allowed but could not be resolved, if Reason is [Unresolved].
 type Refusal struct {
 	Host   string // in canonical form; empty if it has none
 	Port   int    // 0: a lookup of the name
@@ -41,6 +42,7 @@ type refusal struct {
 	host   string // as decided on; may not be canonical
 	port   uint16
 	reason policy.Reason // empty: not refused but failed
+	closed bool          // failed: the server refuses connections
 	rule   string
 	policy string // version
 	text   string // one sentence or more, of visible ASCII characters

@@ -44,6 +44,8 @@ func (n *Network) serveSOCKS(ctx context.Context, c net.Conn) {
 			return socks.Answer(c, socks.Succeeded)
 		case r.reason != "":
 			return socks.Answer(c, socks.NotAllowed)
+		case r.closed:
+			return socks.Answer(c, socks.Refused)
 		}
 		return socks.Answer(c, socks.HostUnreachable)
 	})
