@@ -153,6 +153,12 @@ func (b *Broker) resolve(ctx context.Context, in toolCall) (Tool, error) {
 	if in.Name != "" {
 		var ok bool
 		if server, tool, ok = split(in.Name, servers); !ok {
+			if s, _ := find(in.Name, servers, serverIdentifier); s != "" {
+				return Tool{}, b.serverAsTool(s, servers, LanguageOf(in.Language))
+			}
+			if err := b.toolAsServer(ctx, in.Name, servers, LanguageOf(in.Language)); err != nil {
+				return Tool{}, err
+			}
 			return Tool{}, &Error{Code: InvalidArguments, Message: fmt.Sprintf("the name %q is not SERVER.TOOL; the servers are %s", brief(in.Name), list(spelled(servers, serverIdentifier)))}
 		}
 	}
@@ -161,7 +167,14 @@ func (b *Broker) resolve(ctx context.Context, in toolCall) (Tool, error) {
 	case len(several) > 1:
 		return Tool{}, ambiguousServer(server, several)
 	case s == "":
+		if tool == "" {
+			if err := b.toolAsServer(ctx, server, servers, LanguageOf(in.Language)); err != nil {
+				return Tool{}, err
+			}
+		}
 		return Tool{}, unknownServer(server, servers)
+	case tool == "":
+		return Tool{}, b.serverAsTool(s, servers, LanguageOf(in.Language))
 	}
 	tools := b.tools(ctx, s)
 	t, err := pick(tools, s, tool)
@@ -175,6 +188,42 @@ func (b *Broker) resolve(ctx context.Context, in toolCall) (Tool, error) {
 		}
 	}
 	return t, err
+}
+
+// toolAsServer returns the error for a name of a tool where a program has to name its server; nil
+// if no server has a tool of that name.
+func (b *Broker) toolAsServer(ctx context.Context, word string, servers []string, l Language) error {
+	var found []Tool
+	all := b.tools(ctx, "")
+	for _, s := range servers {
+		if t, err := pick(all, s, word); err == nil && t.Tool != nil {
+			found = append(found, t)
+		}
+	}
+	if word == "" || len(found) == 0 {
+		return nil
+	}
+	paths := make([]string, len(found))
+	for i, t := range found {
+		if paths[i] = t.path(); l == Shell {
+			paths[i] = "glovebox-tool " + shellWord(t.dotted())
+		}
+	}
+	e := &Error{Code: UnknownServer, Message: fmt.Sprintf("%q is a tool and no server: call %s", brief(word), either(paths, " or "))}
+	if len(found) == 1 {
+		e.Signature = signer{&b.declarations, l}.signature(found[0])
+	}
+	return e
+}
+
+// serverAsTool returns the error for a call that names a server and no tool of it.
+func (b *Broker) serverAsTool(server string, servers []string, l Language) error {
+	path, id := serverPath(server, ambiguousNames(servers, serverIdentifier)[server]), quoted(server)
+	call, describe := path+".TOOL(...)", "tools.describe("+id+")"
+	if l == Shell {
+		call, describe = "glovebox-tool "+shellWord(server)+".TOOL", "glovebox-tool --describe "+shellWord(server)
+	}
+	return &Error{Server: server, Code: UnknownTool, Message: fmt.Sprintf("%s is a server: call one of its tools, %s; list: %s", path, call, describe)}
 }
 
 // pick returns the tool of a server that a program means; none if there is none.

@@ -159,9 +159,6 @@ func TestPrograms_servers(t *testing.T) {
 func TestPrograms_mistakes(t *testing.T) {
 	w := newWorld(t, mcpkit.Trusted, Options{}, "my-server")
 	l := newConn(t)
-	caught := func(code string) string {
-		return "try:\n    " + strings.ReplaceAll(code, "\n", "\n    ") + "\nexcept Exception as e:\n    print(type(e).__name__ + ':', str(e))"
-	}
 	for _, tc := range []struct{ language, code, want string }{
 		// A call that was not awaited is not taken for its value.
 		{"python", "import asyncio; await asyncio.sleep(0)\np = tools.my_server.add(a=1)\n" + caught("print(p)") + "\n" + caught("f'{p}'") + "\n" + caught("p == {'sum': 2}") + "\n" + caught("p < 3") + "\nprint(await p)",
@@ -182,9 +179,10 @@ func TestPrograms_mistakes(t *testing.T) {
 		{"python", "tools.search('nonsense')", "# no tool matches \"nonsense\": search without words to list all\n"},
 		{"javascript", "const found = await tools.search('', {limit: 2}); console.log(found.length, String(found).split('\\n').at(-1))", "2 // 15 more match: narrow the query, or raise limit (to 100)\n"},
 		{"javascript", "try { await tools.search('x', 'y') } catch (e) { console.log(e.message) }", "tools.search takes words and a number: search(\"issue\", 5), not y\n"},
-		// Errors have the signature of the program's language, and the message alone.
-		{"javascript", "try { await tools.my_server.add({b: 'x'}) } catch (e) { console.log(e.message.includes('\\n'), e.signature); console.log(String(e).split('\\n')[1].trim() === e.signature, e.stack.includes(e.signature)) }",
-			"false await tools.my_server.add({a: number, b?: number, many?: string[], note?: string}): any\ntrue true\n"},
+		// Errors have the signature of the program's language. The message says all, as Python's
+		// text does, and the reason is alone.
+		{"javascript", "try { await tools.my_server.add({b: 'x'}) } catch (e) { console.log(e.reason.includes('\\n'), e.message.startsWith('my-server.add: invalid arguments: '), e.message.endsWith('[invalid_arguments]\\n  ' + e.signature), e.signature); console.log(String(e).split('\\n')[1].trim() === e.signature, e.stack.includes(e.signature)) }",
+			"false true true await tools.my_server.add({a: number, b?: number, many?: string[], note?: string}): any\ntrue true\n"},
 		// Errors show the line of the program once, and say what was called.
 		{"javascript", "async function f() {\n  await 1;\n  return tools.my_server.ad({b: 1});\n}\ntry { await f() } catch (e) { console.log(e.stack.includes('>:3:'), require('util').inspect(e).includes('{'), JSON.parse(JSON.stringify(e)).code) }",
 			"true false unknown_tool\n"},
@@ -193,8 +191,8 @@ func TestPrograms_mistakes(t *testing.T) {
 		{"python", "import math\n" + caught("tools.my_server.add(a=float('nan'))"), "ToolError: my_server.add: invalid arguments: a: expected a number, got nan: JSON has no such value; pass None or leave it out [invalid_arguments]\n"},
 		{"python", caught("call_tool('my_server.add', {'a': 1, 'many': [{'my key': (1, -math.inf)}]})"), "ToolError: my_server.add: invalid arguments: many[0]['my key'][1]: expected a number, got -inf: JSON has no such value; pass None or leave it out [invalid_arguments]\n"},
 		{"python", caught("x = []; x.append(x); tools.my_server.add(a=x)"), "ValueError: Circular reference detected\n"},
-		{"javascript", "try { await tools.my_server.add({a: 0 / 0}) } catch (e) { console.log(e.message, e.code, e.server, e.tool) }", "invalid arguments: a: expected a number, got NaN: JSON has no such value; pass null or leave it out invalid_arguments my_server add\n"},
-		{"javascript", "try { await callTool('my_server.add', {a: 1, many: [{'my key': {deep: [1, -1 / 0]}}]}) } catch (e) { console.log(e.message.split(': JSON')[0]) }", "invalid arguments: many[0][\"my key\"].deep[1]: expected a number, got -Infinity\n"},
+		{"javascript", "try { await tools.my_server.add({a: 0 / 0}) } catch (e) { console.log(e.reason, e.code, e.server, e.tool) }", "invalid arguments: a: expected a number, got NaN: JSON has no such value; pass null or leave it out invalid_arguments my_server add\n"},
+		{"javascript", "try { await callTool('my_server.add', {a: 1, many: [{'my key': {deep: [1, -1 / 0]}}]}) } catch (e) { console.log(e.reason.split(': JSON')[0]) }", "invalid arguments: many[0][\"my key\"].deep[1]: expected a number, got -Infinity\n"},
 		{"javascript", "console.log(await tools.my_server.add({a: 1n, b: 2}))", "{ sum: 3 }\n"},
 		// A call that was not awaited leaves no warning behind.
 		{"python", "import gc; await asyncio.sleep(0)\nlater = tools.my_server.add(a=1)", "Note: 1 tool call was not awaited and did not run: tools.my_server.add\n"},
@@ -203,6 +201,34 @@ func TestPrograms_mistakes(t *testing.T) {
 		{"python", "await asyncio.sleep(0)\nlater = tools.my_server.add(a=1)", "Note: 1 tool call was not awaited and did not run: tools.my_server.add\n"},
 		{"python", "del later; gc.collect(); None", ""},
 		{"python", "!glovebox-tool my_server.ad 2>&1", "glovebox-tool: there is no tool \"ad\" in tools.my_server; did you mean add? List: glovebox-tool --describe my_server [unknown_tool]\n"},
+	} {
+		if got := program(t, l, tc.language, tc.code, w.Begin(Identity{})); got != tc.want {
+			t.Errorf("%s: got %q, want %q", tc.code, got, tc.want)
+		}
+	}
+}
+
+// caught returns Python code that prints the error of a statement.
+func caught(code string) string {
+	return "try:\n    " + strings.ReplaceAll(code, "\n", "\n    ") + "\nexcept Exception as e:\n    print(type(e).__name__ + ':', str(e))"
+}
+
+// TestPrograms_noServer calls tools without their server, and servers as tools.
+func TestPrograms_noServer(t *testing.T) {
+	w := newWorld(t, mcpkit.Trusted, Options{}, "my-server", "other")
+	l := newConn(t)
+	const both = `"add" is a tool and no server: call tools.my_server.add or tools.other.add`
+	const server = `my-server: tools.my_server is a server: call one of its tools, tools.my_server.TOOL(...); list: tools.describe("my-server") [unknown_tool]`
+	for _, tc := range []struct{ language, code, want string }{
+		{"python", caught("tools.add(a=1)"), "ToolError: " + both + " [unknown_server]\n"},
+		{"python", caught("await tools.add(a=1)"), "ToolError: " + both + " [unknown_server]\n"},
+		{"python", caught("call_tool('add', {'a': 1})"), "ToolError: " + both + " [unknown_server]\n"},
+		{"python", caught("tools.nonsense(a=1)"), "ToolError: there is no server \"nonsense\"; the servers are my_server, other [unknown_server]\n"},
+		{"python", caught("tools.my_server(a=1)"), "ToolError: " + server + "\n"},
+		{"python", "!glovebox-tool add a=1 2>&1", "glovebox-tool: \"add\" is a tool and no server: call glovebox-tool my_server.add or glovebox-tool other.add [unknown_server]\n"},
+		{"javascript", "try { await tools.add({a: 1}) } catch (e) { console.log(String(e)) }", "ToolError: " + both + " [unknown_server]\n"},
+		{"javascript", "try { await tools.my_server({a: 1}) } catch (e) { console.log(String(e)) }", "ToolError: " + server + "\n"},
+		{"javascript", "console.log(JSON.stringify({t: tools.add}), `${tools.add}`, tools.add)", "{\"t\":{}} tools.add tools.add: await tools.describe('add') lists its tools\n"},
 	} {
 		if got := program(t, l, tc.language, tc.code, w.Begin(Identity{})); got != tc.want {
 			t.Errorf("%s: got %q, want %q", tc.code, got, tc.want)

@@ -59,7 +59,7 @@ function plain(value) {
 }
 
 function rich(value) {
-  if (value === null || typeof value !== 'object') return false;
+  if (value === null || (typeof value !== 'object' && typeof value !== 'function')) return false;
   try {
     return imageType(value) !== '' || [Symbol.for('Jupyter.display'), '_repr_mimebundle_', '_toMime'].some((k) => typeof value[k] === 'function') ||
       METHODS.some(([name]) => typeof value[name] === 'function');

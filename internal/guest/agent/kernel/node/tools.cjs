@@ -24,10 +24,8 @@ class ToolError extends Error {
     const where = [server, tool].filter(Boolean).join('.');
     const text = (where ? where + ': ' : '') + message + ` [${code}]` + (signature ? '\n  ' + signature : '');
     super(text);
-    void this.stack; // composed now, with the text: an uncaught error shows it
-    this.message = message;
     // util.inspect shows the stack, whose text contains these fields.
-    for (const [key, value] of Object.entries({ text, code, server, tool, signature })) {
+    for (const [key, value] of Object.entries({ text, reason: message, code, server, tool, signature })) {
       Object.defineProperty(this, key, { value, writable: true, configurable: true });
     }
   }
@@ -35,8 +33,8 @@ class ToolError extends Error {
   toString() { return `${this.name}: ${this.text}`; }
 
   toJSON() {
-    const { name, message, code, server, tool, signature } = this;
-    return { name, message, code, server, tool, signature };
+    const { name, reason, code, server, tool, signature } = this;
+    return { name, message: reason, code, server, tool, signature };
   }
 }
 Object.defineProperty(ToolError.prototype, 'name', { value: 'ToolError', writable: true, configurable: true });
@@ -251,7 +249,14 @@ function serverOf(server) {
   const name = `tools.${server}`;
   const object = target({}, name, `${name}: await tools.describe('${server}') lists its tools`,
     async () => `${name}: ${await namesOf('identifier', { server }, name)}`);
-  return new Proxy(object, { get: (_, key) => (isName(key) ? toolOf(server, key) : object[key]) });
+  // No tool is called: the host's error names the servers that have a tool of this name. The
+  // function is shown as the object is, also in JSON.
+  const f = () => ask('tool', { server, tool: '', language: 'javascript' }, name, f);
+  for (const key of Object.getOwnPropertySymbols(object)) Object.defineProperty(f, key, { value: object[key] });
+  Object.defineProperty(f, 'toJSON', { value: () => ({}) });
+  return new Proxy(Object.setPrototypeOf(f, null), {
+    get: (_, key) => (isName(key) ? toolOf(server, key) : key === 'toJSON' ? f.toJSON : object[key]),
+  });
 }
 
 const servers = target(methods, 'tools',

@@ -345,6 +345,10 @@ class Server:
     def __getitem__(self, name):
         return Tool(self._name, text_of(name))
 
+    def __call__(self, *args, **arguments):
+        # No tool is called: the host's error names the servers that have a tool of this name.
+        return perform("tool", {"server": self._name, "tool": ""}, "tools.%s" % self._name)
+
     def __dir__(self):
         return [t["identifier"] for t in ask_now("catalog", {"server": self._name})]
 
