@@ -93,9 +93,15 @@ Exit codes: 0 success; 1 failure; 2 invalid flag, argument or setting; 130 and
 code, 124 after a time-out, and 125 if Glovebox itself failed. The mcp commands
 have more exit codes: see "glovebox mcp --help".`,
 		Args:          noArgs,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		SilenceErrors: true,
 		SilenceUsage:  true,
+	}
+	printVersion := root.Flags().Bool("version", false, "print the versions, as the command version does")
+	root.RunE = func(cmd *cobra.Command, _ []string) error {
+		if *printVersion {
+			return a.printVersion(false)
+		}
+		return cmd.Help()
 	}
 	root.SetIn(a.In)
 	root.SetOut(a.Out)

@@ -84,27 +84,30 @@ func (a *app) versionCommand() *cobra.Command {
 		Use:   "version",
 		Short: "Print the versions of Glovebox and its parts",
 		Args:  noArgs,
-		RunE: func(*cobra.Command, []string) error {
-			info := newVersionInfo(time.Now())
-			if asJSON {
-				enc := json.NewEncoder(a.Out)
-				enc.SetIndent("", "  ")
-				return enc.Encode(info)
-			}
-			fmt.Fprintf(a.Out, "glovebox %s (%s)\n", info.Version, info.Commit)
-			fmt.Fprintf(a.Out, "go       %s %s\n", info.Go, info.Platform)
-			switch g := info.GVisor; {
-			case g == nil:
-				fmt.Fprintf(a.Out, "gvisor   not on this platform\n")
-			case g.Date == "":
-				fmt.Fprintf(a.Out, "gvisor   %s\n", g.Version)
-			default:
-				fmt.Fprintf(a.Out, "gvisor   %s (%s, %s old)\n", g.Version, g.Date, plural.N(g.AgeDays, "day"))
-			}
-			fmt.Fprintf(a.Out, "agent    protocol %d\n", info.AgentProtocol)
-			return nil
-		},
+		RunE:  func(*cobra.Command, []string) error { return a.printVersion(asJSON) },
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+// printVersion prints the versions to standard output.
+func (a *app) printVersion(asJSON bool) error {
+	info := newVersionInfo(time.Now())
+	if asJSON {
+		enc := json.NewEncoder(a.Out)
+		enc.SetIndent("", "  ")
+		return enc.Encode(info)
+	}
+	fmt.Fprintf(a.Out, "glovebox %s (%s)\n", info.Version, info.Commit)
+	fmt.Fprintf(a.Out, "go       %s %s\n", info.Go, info.Platform)
+	switch g := info.GVisor; {
+	case g == nil:
+		fmt.Fprintf(a.Out, "gvisor   not on this platform\n")
+	case g.Date == "":
+		fmt.Fprintf(a.Out, "gvisor   %s\n", g.Version)
+	default:
+		fmt.Fprintf(a.Out, "gvisor   %s (%s, %s old)\n", g.Version, g.Date, plural.N(g.AgeDays, "day"))
+	}
+	fmt.Fprintf(a.Out, "agent    protocol %d\n", info.AgentProtocol)
+	return nil
 }

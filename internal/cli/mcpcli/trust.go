@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/glovebox-dev/glovebox/internal/visible"
 	"github.com/glovebox-dev/glovebox/mcpkit/consent"
 )
 
@@ -107,6 +108,7 @@ func (a *app) trustServers(ctx context.Context, names []string, yes bool) error 
 		if err := store.Grant(ctx, q.Definition); err != nil {
 			return err
 		}
+		a.note("glovebox: approved %s of %s", visible.Line(s.Name), visible.Line(source(s)))
 	}
 	return nil
 }
