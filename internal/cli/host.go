@@ -181,6 +181,18 @@ func (h *host) open(ctx context.Context, cfg *config.Config, progress func(strin
 	return nil
 }
 
+// recallImage returns the image that boxes were made with, and its interpreters.
+func (h *host) recallImage(cfg *config.Config, key, language string) (engine.Root, map[string]string, error) {
+	img, err := image.Recall(cfg.StateDir, key, language)
+	if old, ok := h.image.Unrecorded(cfg.StateDir, key); err != nil && ok {
+		img, err = old, nil
+	}
+	if err != nil {
+		return engine.Root{}, nil, err
+	}
+	return img.Root, programs(img), nil
+}
+
 // programs returns the path of the interpreter of each language.
 func programs(img *image.Image) map[string]string {
 	paths := make(map[string]string, len(img.Interpreters))
@@ -250,14 +262,7 @@ func (h *host) openDisk(cfg *config.Config) (parts box.Parts, err error) {
 		parts.Volumes = ownerVolumes{h.volumes}
 	}
 	parts.Images = func(key, language string) (engine.Root, map[string]string, error) {
-		img, err := image.Recall(cfg.StateDir, key, language)
-		if old, ok := h.image.Unrecorded(cfg.StateDir, key); err != nil && ok {
-			img, err = old, nil
-		}
-		if err != nil {
-			return engine.Root{}, nil, err
-		}
-		return img.Root, programs(img), nil
+		return h.recallImage(cfg, key, language)
 	}
 	parts.Agents = func(sum string) (engine.Program, bool) {
 		return embed.Find(filepath.Join(cfg.StateDir, "agent"), sum)

@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -19,6 +18,7 @@ import (
 	"github.com/glovebox-dev/glovebox/engine/hostdisk"
 	"github.com/glovebox-dev/glovebox/internal/box"
 	"github.com/glovebox-dev/glovebox/internal/box/image"
+	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
 	"github.com/glovebox-dev/glovebox/internal/cli/help"
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/guest/client"
@@ -37,6 +37,7 @@ type runOptions struct {
 	figures string
 	timeout string
 	flavor  string
+	from    string // a template
 }
 
 func (a *app) runCommand() *cobra.Command {
@@ -52,6 +53,8 @@ figure-1.png and so on, and never overwrites a file. With -, run reads the progr
 from standard input and prints the value of its last expression, as a notebook does.
 A COMMAND after -- gets standard input.
 
+--template starts from a template of your own, with its libraries, files and flavor.
+
 The program has no network. --network npm,example.org lets it reach these hosts.
 
 --copy copies a file or directory to a path below /home/user, or to an absolute path
@@ -64,10 +67,14 @@ Glovebox itself failed.`,
 		Example: `  glovebox run analysis.py --copy data.csv --out result.csv
   echo '6 * 7' | glovebox run --lang python -
   glovebox run --copy src -- sh -c 'wc -l src/*'
+  glovebox run --template data report.py
   glovebox run --network npm --copy package.json -- npm install`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, _, err := config.Load(cmd.Flags(), a.lookup)
 			if err != nil {
+				return err
+			}
+			if err := noQuotas(cfg.Volumes); err != nil {
 				return err
 			}
 			job, err := a.newJob(&o, cfg.Volumes, args, cmd.ArgsLenAtDash())
@@ -87,8 +94,9 @@ Glovebox itself failed.`,
 	f.StringArrayVar(&o.outs, "out", nil, "`PATH[:DEST]` copy a result out; repeatable")
 	f.StringVar(&o.figures, "figures", ".", "`directory` for figures; \"\" drops them")
 	f.StringVar(&o.timeout, "timeout", "", "`time` stop the program after 90 or 5m [never]")
-	f.StringVar(&o.flavor, "flavor", "", "`small|medium|large` size of the box [small]")
-	help.Group(f, "Program", "lang", "copy", "out", "figures", "timeout", "flavor")
+	f.StringVar(&o.flavor, "flavor", "", "`small|medium|large` size of the box [small, or that of --template]")
+	f.StringVar(&o.from, "template", "", "`name` of a template of your own to start from [none]")
+	help.Group(f, "Program", "lang", "copy", "out", "figures", "timeout", "flavor", "template")
 	cmd.RegisterFlagCompletionFunc("lang", cobra.FixedCompletions([]string{image.Python, image.JavaScript}, cobra.ShellCompDirectiveNoFileComp))
 	cmd.RegisterFlagCompletionFunc("flavor", cobra.FixedCompletions([]string{"small", "medium", "large"}, cobra.ShellCompDirectiveNoFileComp))
 	bind(cmd, "network", "volumes", "host", "log")
@@ -116,12 +124,15 @@ func ownFault(err error) error {
 type job struct {
 	file     string // program; - for standard input
 	language string
+	anyLang  bool     // the user has not said the language, and it is not in the name of file
 	argv     []string // command, instead of a program
+	template string   // of the user's own, to start from; "" for none
 
 	copies, outs []transfer
 	figures      string
 	timeout      time.Duration
 	flavor       box.Flavor
+	limits       snapshot.NetLimits // of the network, by the template
 }
 
 // name returns the name of the program's file in the box; "" if it has none.
@@ -134,7 +145,7 @@ func (j *job) name() string {
 
 // newJob parses and checks the command line before anything boots.
 func (a *app) newJob(o *runOptions, volumes []config.Volume, args []string, dash int) (*job, error) {
-	j := &job{figures: o.figures}
+	j := &job{figures: o.figures, template: o.from}
 	var err error
 	if o.timeout != "" {
 		if j.timeout, err = config.Seconds("--timeout", o.timeout); err != nil {
@@ -146,6 +157,9 @@ func (a *app) newJob(o *runOptions, volumes []config.Volume, args []string, dash
 		j.flavor = box.Flavor(o.flavor)
 	default:
 		return nil, fmt.Errorf("--flavor must be one of: small, medium, large, got %q", o.flavor)
+	}
+	if t, err := box.ParseTemplate(o.from); err == nil && t != "" {
+		return nil, fmt.Errorf("--template %s: the template is built in: leave out --template, and name the language of a program with --lang", o.from)
 	}
 	if j.copies, err = parseCopies(o.copies, volumes); err != nil {
 		return nil, err
@@ -169,6 +183,7 @@ func (a *app) newJob(o *runOptions, volumes []config.Volume, args []string, dash
 	if j.language, err = language(o.lang, args[0]); err != nil {
 		return nil, err
 	}
+	j.anyLang = o.lang == "" && args[0] == "-"
 	if j.file = args[0]; j.file != "-" {
 		_, err = os.Stat(j.file)
 	}
@@ -247,18 +262,13 @@ func (a *app) run(ctx context.Context, cfg *config.Config, j *job) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, h.close()) }()
-	if j.argv == nil && h.image.Interpreters[j.language].Path == "" {
-		if cfg.Image != "" {
-			return fmt.Errorf("no interpreter for %s in %s", j.language, cfg.Image)
-		}
-		return withHint(fmt.Errorf("no interpreter for %s on this machine", j.language), "glovebox doctor shows how to install one")
-	}
-	guest, l, err := h.boot(ctx, cfg, j.flavor)
+	m, err := h.start(ctx, cfg, j)
 	if err != nil {
-		return fmt.Errorf("boot a box: %w", err)
+		return err
 	}
+	guest, l := m.Guest, m.Agent
 	defer l.Close()
-	network, err := h.connect(ctx, l, cfg)
+	network, err := h.connect(ctx, l, cfg, j)
 	if err != nil {
 		return err
 	}
@@ -295,38 +305,6 @@ func (a *app) run(ctx context.Context, cfg *config.Config, j *job) (err error) {
 		return status
 	}
 	return nil
-}
-
-// boot boots a machine of the flavor. Closing the engine stops its guest.
-func (h *host) boot(ctx context.Context, cfg *config.Config, flavor box.Flavor) (engine.Guest, *client.Conn, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, cfg.StartTimeout, fmt.Errorf("not booted within %v", cfg.StartTimeout))
-	defer cancel()
-	volumes, err := h.volumes.Of("") // the local user's
-	if err != nil {
-		return nil, nil, err
-	}
-	m, err := h.maker.WithVolumes(volumes).Boot(ctx, "run-"+strings.ToLower(rand.Text()), flavor.Limits())
-	if err != nil {
-		return nil, nil, err
-	}
-	return m.Guest, m.Agent, nil
-}
-
-// connect gives the programs of a booted machine the local user's network. The caller closes
-// it; close of the host ends it, too.
-func (h *host) connect(ctx context.Context, l *client.Conn, cfg *config.Config) (box.Network, error) {
-	var err error
-	if h.networks, err = openNetworks(cfg, h.log, nil); err != nil {
-		return nil, err
-	}
-	network := h.networks.Open("", "run", "", nil)
-	l.SetNetwork(network)
-	if settings := network.Settings(); settings.On {
-		if err := l.Configure(ctx, settings); err != nil {
-			return network, errors.Join(fmt.Errorf("connect the box to the network: %w", err), network.Close())
-		}
-	}
-	return network, nil
 }
 
 // ended replaces the error of a lost connection by the exit of the guest, if that is

@@ -122,8 +122,10 @@ func (a *app) templateShowCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show NAME",
 		Short: "Show how a named template was made",
-		Long:  `Show prints the recipe of a template of your own, the steps of its build, and its size.`,
-		Args:  cobra.ExactArgs(1),
+		Long: `Show prints the recipe of a template of your own, the steps of its build, its size, and
+the volumes that it was built with: boxes start from it only with volumes at the same
+paths.`,
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, _, err := config.Load(cmd.Flags(), a.lookup)
 			if err != nil {
@@ -163,7 +165,8 @@ func (a *app) showTemplate(t *namedTemplate, asJSON bool) error {
 			Recipe   json.RawMessage `json:"recipe,omitempty"`
 			Steps    []catalog.Step  `json:"steps,omitempty"`
 			Snapshot string          `json:"snapshot,omitempty"`
-		}{t.info(), t.Recipe, t.Steps, t.Snapshot})
+			Volumes  []string        `json:"volumes"` // as --volume takes them; null: unknown
+		}{t.info(), t.Recipe, t.Steps, t.Snapshot, t.Volumes})
 	}
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(a.Out, "%-12s %s\n", name, printable(fmt.Sprintf(format, args...)))
@@ -178,6 +181,12 @@ func (a *app) showTemplate(t *namedTemplate, asJSON bool) error {
 	line("made", "%s", t.Made.Local().Format("2006-01-02 15:04"))
 	line("size", "%d MiB", t.Bytes>>20)
 	line("preloaded", "%s", t.loaded())
+	for _, v := range t.Volumes {
+		line("volume", "%s", v)
+	}
+	if t.Volumes != nil && len(t.Volumes) == 0 {
+		line("volume", "none")
+	}
 	if t.Limits != nil {
 		line("network", "at most %s", describeLimits(t.Limits))
 	}

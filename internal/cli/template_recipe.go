@@ -103,7 +103,7 @@ func (b *recipeBuild) buildOnce(ctx context.Context) error {
 			_ = disconnect()
 		}
 	}()
-	details := catalog.Details{Key: key, Root: b.maker.Root.Key, Preload: b.preload()}
+	details := catalog.Details{Key: key, Root: b.maker.Root.Key, Preload: b.preload(), Volumes: mappings(b.cfg.Volumes)}
 	if details.Recipe, err = json.Marshal(b.recipe); err != nil {
 		return err
 	}

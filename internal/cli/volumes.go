@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"maps"
 	"path/filepath"
@@ -28,6 +29,29 @@ func openVolumes(cfg *config.Config, log *slog.Logger) (*volume.Set, error) {
 		return nil, withHint(err, "make the user that runs the server the owner of the directory, and remove the write permission of others (chmod go-w)")
 	}
 	return set, nil
+}
+
+// mappings returns volumes as --volume takes them. It is never nil.
+func mappings(volumes []config.Volume) []string {
+	list := []string{}
+	for _, v := range volumes {
+		text := v.Host
+		if v.PerOwner {
+			text += "/{owner}"
+		}
+		text += ":" + v.Guest
+		switch {
+		case v.ReadOnly:
+			text += ":ro"
+		case v.Writable:
+			text += ":rw"
+		}
+		if v.Quota > 0 {
+			text += fmt.Sprintf(":quota=%dM", v.Quota>>20)
+		}
+		list = append(list, text)
+	}
+	return list
 }
 
 // ownerVolumes are the volumes of boxes, for the manager.

@@ -71,6 +71,7 @@ type Details struct {
 	Preload  []string        `json:"preload,omitempty"`  // imported modules
 	Snapshot string          `json:"snapshot,omitempty"` // the saved snapshot that it is a copy of
 	Root     string          `json:"root,omitempty"`     // the key of the file system that it was made with
+	Volumes  []string        `json:"volumes"`            // as in the settings of the build; nil: unknown
 }
 
 // Step describes a step of a build.
