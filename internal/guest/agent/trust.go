@@ -25,8 +25,13 @@ var systemBundles = []string{"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls
 // maxBundle bounds the image's authorities: a bundle has 200 KB.
 const maxBundle = 4 << 20
 
+// nodeBundle names certificates that Node.js trusts beside those in its executable. So it
+// trusts an authority of the machine, such as that of a company, as other programs do.
+const nodeBundle = "NODE_EXTRA_CA_CERTS"
+
 // bundleVariables name the bundle for programs and libraries.
 var bundleVariables = []string{
+	nodeBundle,
 	"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "CARGO_HTTP_CAINFO", "AWS_CA_BUNDLE",
 }
 
@@ -91,7 +96,10 @@ func (a *agent) configureTrust(n protocol.Network) error {
 		if env == nil {
 			env = make(map[string]string)
 		}
-		env["NODE_EXTRA_CA_CERTS"] = filepath.Join(bridgeDir, caFile) // Node.js has authorities of its own
+		env[nodeBundle] = filepath.Join(bridgeDir, caFile)
+		if systemBundle() != "" {
+			env[nodeBundle] = filepath.Join(bridgeDir, bundleFile)
+		}
 	}
 	t := &trust{}
 	for _, name := range slices.Sorted(maps.Keys(env)) {

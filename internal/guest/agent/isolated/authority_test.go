@@ -1,0 +1,91 @@
+//go:build linux && (amd64 || arm64) && !cgo
+
+package isolated
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
+)
+
+// secureStub is the host of a network with one server, which speaks TLS.
+type secureStub struct{ to string }
+
+func (s *secureStub) Lookup(context.Context, string) protocol.LookupResult {
+	return protocol.LookupResult{Status: protocol.LookupOK, Ports: []int{443}, TTL: 60}
+}
+
+func (s *secureStub) Serve(_ context.Context, _ protocol.Dial, c net.Conn) error {
+	defer c.Close()
+	up, err := net.Dial("tcp", s.to)
+	if err != nil {
+		return err
+	}
+	defer up.Close()
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		_, _ = io.Copy(up, c) // either end may leave
+		up.Close()
+	})
+	_, _ = io.Copy(c, up)
+	c.Close()
+	wg.Wait()
+	return nil
+}
+
+// Programs trust an authority of the machine, such as that of a company, whatever they are
+// written in, and also while the box has an authority of its own.
+func TestTrust_AuthorityOfTheMachine(t *testing.T) {
+	if _, err := exec.LookPath("/usr/bin/node"); err != nil {
+		t.Skip("node is not installed in /usr/bin")
+	}
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "trusted") }))
+	defer server.Close()
+	root := networkedRoot(t)
+	must(t, os.MkdirAll(root.Tree.Dir+"/etc/ssl/certs", 0o755))
+	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	must(t, os.WriteFile(root.Tree.Dir+"/etc/ssl/certs/ca-certificates.crt", authority, 0o644))
+	root.Key = "with-authority"
+	l := connTo(t, root, map[string]string{"python": "/usr/bin/python3"})
+	l.SetNetwork(&secureStub{server.Listener.Addr().String()})
+	programs := map[string]string{
+		"python": `python3 -c 'import urllib.request as r; print(r.build_opener(r.ProxyHandler({})).open("https://example.com/").read().decode())'`,
+		"node":   `/usr/bin/node -e 'require("https").get("https://example.com/", r => r.on("data", d => console.log(String(d)))).on("error", e => { console.log(e.message); process.exit(1) })'`,
+	}
+	for _, settings := range []protocol.Network{{On: true}, {On: true, CA: newAuthority(t)}, {On: true}} {
+		must(t, l.Configure(t.Context(), settings))
+		for name, line := range programs {
+			if res, r := sh(t, l, line); res.Code != 0 || strings.TrimSpace(string(r.out)) != "trusted" {
+				t.Errorf("%s, with an authority of the box %t: exit code %d, %s %s", name, settings.CA != "", res.Code, r.out, r.err)
+			}
+		}
+	}
+}
+
+// newAuthority returns the certificate of a new authority, which signs nothing here.
+func newAuthority(t *testing.T) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(t, err)
+	c := &x509.Certificate{SerialNumber: big.NewInt(1), IsCA: true, BasicConstraintsValid: true, NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
+	must(t, err)
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+}
