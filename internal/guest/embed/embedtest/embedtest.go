@@ -3,6 +3,8 @@
 package embedtest
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/guest/embed"
@@ -33,8 +36,7 @@ var build = sync.OnceValues(func() (string, error) {
 	}
 	// Each process writes a file of its own, because a file that runs cannot be
 	// written to. The build cache makes this quick.
-	path := filepath.Join(dir, "guest-"+cgo)
-	tmp := fmt.Sprintf("%s.%d", path, os.Getpid())
+	tmp := filepath.Join(dir, fmt.Sprintf("build-%d", os.Getpid()))
 	defer os.Remove(tmp)
 	args := append([]string{"build", "-o", tmp}, buildFlags...)
 	cmd := exec.Command("go", append(args, "./cmd/glovebox-guest")...)
@@ -43,8 +45,41 @@ var build = sync.OnceValues(func() (string, error) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build agent: %w\n%s", err, out)
 	}
-	return path, os.Rename(tmp, path)
+	return keep(tmp)
 })
+
+// maxAge is the age from which an agent that no test has asked for is removed.
+const maxAge = 24 * time.Hour
+
+// keep moves the agent in the file tmp to a file beside it that is named by its content
+// and returns its path. A file of that name stays as it is: guests of other test
+// processes run it, and a guest can be restored only while the files that it had open
+// are the same.
+func keep(tmp string) (string, error) {
+	b, err := os.ReadFile(tmp)
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Dir(tmp)
+	path := filepath.Join(dir, fmt.Sprintf("guest-%.16x", sha256.Sum256(b)))
+	now := time.Now()
+	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, b) {
+		return path, os.Chtimes(path, now, now)
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		return "", err
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return "", err
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && now.Sub(info.ModTime()) > maxAge {
+			_ = os.Remove(filepath.Join(dir, e.Name())) // another process may have removed it
+		}
+	}
+	return path, nil
+}
 
 // moduleDir returns the directory of Glovebox's module, which is not the main
 // module when another module's tests run.
