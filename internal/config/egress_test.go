@@ -1,8 +1,10 @@
 package config
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -108,15 +110,36 @@ func TestReadNetwork_Errors(t *testing.T) {
 }
 
 func TestReadNetwork_FileOfOthers(t *testing.T) {
-	path := networkPath(t, exampleNetwork)
-	if err := os.Chmod(path, 0o666); err != nil {
-		t.Fatal(err)
+	if runtime.GOOS == "windows" {
+		t.Skip("access control lists protect files here")
 	}
-	_, err := (&Config{NetworkFile: path}).ReadNetwork()
-	if err == nil || !strings.Contains(err.Error(), "other users could change what boxes reach") {
-		t.Errorf("a file that everybody can write: got error %v", err)
+	for name, change := range map[string]func(path string) error{
+		"everybody can write it":     func(path string) error { return os.Chmod(path, 0o666) },
+		"everybody can replace it":   func(path string) error { return os.Chmod(filepath.Dir(path), 0o777) },
+		"it belongs to another user": func(path string) error { return os.Chown(path, 12345, 12345) },
+		"a link of another user leads to it": func(path string) error {
+			to := path + ".real"
+			return errors.Join(os.Rename(path, to), os.Symlink(to, path), os.Lchown(path, 12345, 12345))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if os.Geteuid() != 0 && strings.Contains(name, "another user") {
+				t.Skip("only root can give a file away")
+			}
+			path := networkPath(t, exampleNetwork)
+			if _, err := (&Config{NetworkFile: path}).ReadNetwork(); err != nil {
+				t.Fatal(err)
+			}
+			if err := change(path); err != nil {
+				t.Fatal(err)
+			}
+			_, err := (&Config{NetworkFile: path}).ReadNetwork()
+			if err == nil || !strings.Contains(err.Error(), "other users could change what boxes reach") {
+				t.Errorf("got error %v", err)
+			}
+		})
 	}
-	_, err = (&Config{NetworkFile: path + "-missing"}).ReadNetwork()
+	_, err := (&Config{NetworkFile: filepath.Join(t.TempDir(), "missing")}).ReadNetwork()
 	if err == nil || !strings.Contains(err.Error(), "network-file: ") {
 		t.Errorf("a missing file: got error %v", err)
 	}
