@@ -391,6 +391,28 @@ func TestGate_BytesAreLimited(t *testing.T) {
 	}
 }
 
+// TestGate_BytesAreByOwner: the boxes of an owner share a limit of bytes, and another owner's
+// box has its own.
+func TestGate_BytesAreByOwner(t *testing.T) {
+	const size = 1 << 20
+	server := listen(t, func(c net.Conn) { _, _ = c.Write(make([]byte, size)) })
+	w := newWorld(t, Options{MaxBytesPerMinute: 30 * size}, []string{"tcp://a.example.org:7"}, "a.example.org="+server)
+	d := protocol.Dial{Door: protocol.DoorTCP, Name: "a.example.org", Port: 7}
+	w.n.owner.bytes.AllowN(time.Now(), w.n.owner.bytes.Burst()) // as the first box does
+	w.n.owner.bytes.SetLimit(1)
+	second := w.g.Open(Box{Owner: "alice", ID: "box-2"})
+	if n, err := io.Copy(io.Discard, connect(t, w.doorOf(second, d))); n > chunk {
+		t.Errorf("another box of the owner got %d bytes, %v; want %d at most", n, err, chunk)
+	}
+	if w.g.Stats().Connections[Limited] != 1 {
+		t.Errorf("connections by outcome: %+v, want one that reached a limit", w.g.Stats().Connections)
+	}
+	other := w.g.Open(Box{Owner: "bob", ID: "box-3"})
+	if n, err := io.Copy(io.Discard, connect(t, w.doorOf(other, d))); err != nil || n != size {
+		t.Errorf("the box of another owner got %d bytes, %v; want %d", n, err, size)
+	}
+}
+
 // TestGate_CloseWithSlowGuest: a guest that reads nothing and a server that says nothing
 // do not delay Close.
 func TestGate_CloseWithSlowGuest(t *testing.T) {
