@@ -21,6 +21,7 @@ import (
 	"net/http/httptrace"
 	"net/textproto"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -377,19 +378,31 @@ func TestServe_AuthorityIsOfTheBox(t *testing.T) {
 }
 
 func TestServe_VerifiesTheHost(t *testing.T) {
-	w := newWorld(t, http.HandlerFunc(whoami))
+	var arrived atomic.Int32
+	host := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		arrived.Add(1)
+		whoami(rw, r)
+	})
+	ask := func(w *world) (*http.Response, string) {
+		return get(t, w.client(box, apiHost, false), "https://"+apiHost+"/", "Bearer "+w.placeholder(box, "API_TOKEN"))
+	}
+	if _, body := ask(newWorld(t, host)); body != "you are alice" || arrived.Swap(0) != 1 {
+		t.Fatalf("the host itself: %q", body)
+	}
+	w := newWorld(t, host)
 	w.i.opts.Roots = x509.NewCertPool()
-	res, body := get(t, w.client(box, apiHost, false), "https://"+apiHost+"/", "Bearer "+w.placeholder(box, "API_TOKEN"))
-	if res.StatusCode != http.StatusBadGateway || !strings.Contains(body, "authority") {
+	if res, body := ask(w); res.StatusCode != http.StatusBadGateway || !strings.Contains(body, "authority") {
 		t.Errorf("a host with an unknown authority: status %d and %q, want 502 and the reason", res.StatusCode, body)
 	}
-	w = newWorld(t, http.HandlerFunc(whoami))
+	w = newWorld(t, host)
 	cert, roots := hostCertificate(t, "other.example.com")
 	w.host.TLS.Certificates = []tls.Certificate{cert}
 	w.i.opts.Roots = roots
-	res, body = get(t, w.client(box, apiHost, false), "https://"+apiHost+"/", "Bearer "+w.placeholder(box, "API_TOKEN"))
-	if res.StatusCode != http.StatusBadGateway || !strings.Contains(body, "not valid") {
+	if res, body := ask(w); res.StatusCode != http.StatusBadGateway || !strings.Contains(body, "not valid") {
 		t.Errorf("a host with the certificate of another: status %d and %q, want 502 and the reason", res.StatusCode, body)
+	}
+	if n := arrived.Load(); n > 0 {
+		t.Errorf("hosts that are not verified got %d requests", n)
 	}
 }
 
