@@ -115,7 +115,7 @@ func TestOpenSecurity_AuditLog(t *testing.T) {
 func TestOpenSecurity_ReloadsFiles(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	writeCertificate(t, cert, key, "first")
+	first := writeCertificate(t, cert, key, "first")
 	path := filepath.Join(dir, "tokens.toml")
 	cfg := &config.Config{TLSCert: cert, TLSKey: key, TokensFile: addTokenFile(t, path), AuditLog: filepath.Join(dir, "audit.log")}
 	s, err := openSecurity(cfg, slog.New(slog.DiscardHandler))
@@ -123,6 +123,15 @@ func TestOpenSecurity_ReloadsFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.close()
+	served := func() []byte { return s.cert.now.Load().Certificate[0] }
+	if !bytes.Equal(served(), first.Raw) {
+		t.Error("the certificate is not that of the file")
+	}
+	second := writeCertificate(t, cert, key, "second")
+	s.audit.Info("before")
+	if err := os.Rename(cfg.AuditLog, cfg.AuditLog+".old"); err != nil { // as logrotate does
+		t.Fatal(err)
+	}
 	var names []string
 	for _, f := range s.files {
 		names = append(names, f.name)
@@ -132,6 +141,13 @@ func TestOpenSecurity_ReloadsFiles(t *testing.T) {
 	}
 	if want := []string{"certificate", "tokens file", "audit log"}; !slices.Equal(names, want) {
 		t.Fatalf("reloaded files: got %q, want %q", names, want)
+	}
+	if !bytes.Equal(served(), second.Raw) {
+		t.Error("after a reload, the certificate is the earlier one")
+	}
+	s.audit.Info("after")
+	if b, err := os.ReadFile(cfg.AuditLog); err != nil || !bytes.Contains(b, []byte("after")) || bytes.Contains(b, []byte("before")) {
+		t.Errorf("the audit log after a reload: got %q, %v, want the later line only", b, err)
 	}
 	if err := os.WriteFile(path, []byte("[[token]]\nname = \n"), 0o600); err != nil {
 		t.Fatal(err)

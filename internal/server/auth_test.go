@@ -135,7 +135,9 @@ func rpc(method, params string) string {
 // method.
 func TestAuth_Requests(t *testing.T) {
 	p := newPeople(t)
-	_, url := serve(t, p.options(nil))
+	_, url := serve(t, p.options(func(o *Options) {
+		o.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "figures") })
+	}))
 	base := strings.TrimSuffix(url, "/mcp")
 	list := toolCall(7, "list_contexts", "{}")
 	run := toolCall(7, "run_code", `{"code":"1"}`)
@@ -151,6 +153,7 @@ func TestAuth_Requests(t *testing.T) {
 		{"no token", "POST", url, nil, list, 401, `Bearer realm="glovebox"`, "no token"},
 		{"no token, for a stream", "GET", url, header{"Accept": "text/event-stream"}, "", 401, `Bearer`, "no token"},
 		{"no token, for the status", "GET", url, header{"Accept": "application/json"}, "", 401, `Bearer`, "no token"},
+		{"no token, for metrics", "GET", base + "/metrics", nil, "", 401, `realm="glovebox"`, "no token"},
 		{"no token, DELETE", "DELETE", url, header{"Mcp-Session-Id": "x"}, "", 401, `Bearer`, "no token"},
 		{"no token, at /", "POST", base + "/", nil, list, 401, `Bearer`, "no token"},
 		{"no token, no method", "PUT", url, header{}, "", 401, `Bearer`, "no token"},
@@ -168,6 +171,8 @@ func TestAuth_Requests(t *testing.T) {
 		{"read may not run", "POST", url, p.as("reader"), run, 403, `error="insufficient_scope", error_description="the token does not have the scope 'use'", scope="glovebox:use"`, `scope \"use\"`},
 		{"read may not see the status", "GET", url, p.as("reader", "Accept", "application/json"), "", 403, `scope="glovebox:metrics"`, ""},
 		{"use may not see the status", "GET", url, p.as("alice", "Accept", "application/json"), "", 403, `scope="glovebox:metrics"`, ""},
+		{"use may not see metrics", "GET", base + "/metrics", p.as("alice"), "", 403, `scope="glovebox:metrics"`, ""},
+		{"monitor may see metrics", "GET", base + "/metrics", p.as("monitor"), "", 200, "", "figures"},
 		{"monitor may see the status", "GET", url, p.as("monitor", "Accept", "application/json"), "", 200, "", `"mcp_sessions"`},
 		{"monitor in a browser", "GET", base + "/", header{"Accept": "text/html", "Authorization": basic(p.tokens["monitor"])}, "", 200, "", "MCP sessions"},
 		{"a browser is asked", "GET", base + "/", header{"Accept": "text/html"}, "", 401, `Basic realm="glovebox"`, ""},
