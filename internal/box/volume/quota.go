@@ -19,6 +19,8 @@ const (
 	// share bounds the part of the time that scans of one directory take, as a divisor,
 	// as far as maxInterval allows.
 	share = 20
+	// slowScan is the duration from which on a directory waits for those that take less.
+	slowScan = time.Second
 	// maxFails is how many scans of a directory in a row may remain unfinished before it
 	// counts as over its quota: otherwise a tree that is too large to be scanned would have
 	// no quota.
@@ -66,6 +68,7 @@ type directory struct {
 	was   bool      // over at some time: boxes may have other mounts than they should
 	fails int       // unfinished scans in a row
 	due   time.Time // when it is scanned again
+	slow  bool      // its latest scan took slowScan or more
 	used  bool      // boxes may have written to it since its latest scan began
 }
 
@@ -140,15 +143,17 @@ type watch struct {
 	now    func() time.Time
 }
 
-// round scans the directories that are due, those that were due first before others. It
-// waits after each scan as long as that took, so that scans take half of the time at most.
+// round scans the directories that are due: the quick ones, and one slow one. However many
+// owners have directories that are slow to scan, those of others wait for one of them. After
+// each scan it waits as long as that took, so that scans take half of the time at most.
 func (w *watch) round(ctx context.Context) {
 	owners := w.owners()
 	for _, o := range owners {
 		w.set.use(o, w.now())
 	}
 	w.set.forget(owners)
-	for _, host := range w.set.due(w.now()) {
+	quick, slow := w.set.due(w.now())
+	for _, host := range append(quick, slow[:min(1, len(slow))]...) {
 		if ctx.Err() != nil {
 			return
 		}
@@ -156,18 +161,24 @@ func (w *watch) round(ctx context.Context) {
 	}
 }
 
-// due lists the directories whose time has come, in the order of their times.
-func (s *Set) due(now time.Time) []string {
+// due lists the directories whose time has come, in the order of their times: those whose
+// latest scan was quick, which a new one counts as, and the others.
+func (s *Set) due(now time.Time) (quick, slow []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var list []string
 	for host, d := range s.dirs {
-		if !now.Before(d.due) {
-			list = append(list, host)
+		switch {
+		case now.Before(d.due):
+		case d.slow:
+			slow = append(slow, host)
+		default:
+			quick = append(quick, host)
 		}
 	}
-	slices.SortFunc(list, func(a, b string) int { return s.dirs[a].due.Compare(s.dirs[b].due) })
-	return list
+	first := func(a, b string) int { return s.dirs[a].due.Compare(s.dirs[b].due) }
+	slices.SortFunc(quick, first)
+	slices.SortFunc(slow, first)
+	return quick, slow
 }
 
 // scan measures a directory, acts on the result, and returns how long the scan took.
@@ -205,6 +216,7 @@ func (s *Set) note(log *slog.Logger, host string, bytes int64, err error, begun,
 	s.mu.Lock()
 	d := s.dirs[host]
 	was := d.over
+	d.slow = ended.Sub(begun) >= slowScan
 	outcome := OK
 	switch {
 	case err != nil:

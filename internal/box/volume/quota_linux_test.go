@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -255,8 +256,8 @@ func TestWatch_RevisesAtOnce(t *testing.T) {
 	}
 }
 
-// A directory is due at most 30 s after its scan, however long that took, and directories
-// are scanned in the order in which they were due.
+// A directory is due at most 30 s after its scan, however long that took, and of those that
+// are quick to scan, and of those that are slow, the first is the one that was due first.
 func TestWatch_Due(t *testing.T) {
 	q := newQuotas(t)
 	for owner, c := range map[string]struct {
@@ -272,12 +273,44 @@ func TestWatch_Due(t *testing.T) {
 			t.Errorf("a scan of %v (%v): due %v after its end, want %v", c.took, c.err, d.due.Sub(q.clock.Add(c.took)), c.want)
 		}
 	}
-	var order []string
-	for _, host := range q.set.due(q.clock.Add(time.Hour)) {
-		order = append(order, filepath.Base(filepath.Dir(host)))
+	owners := func(hosts []string) string {
+		var names []string
+		for _, host := range hosts {
+			names = append(names, filepath.Base(filepath.Dir(host)))
+		}
+		return strings.Join(names, " ")
 	}
-	if want := []string{"a", "d", "b", "c"}; !slices.Equal(order, want) {
-		t.Errorf("scanned in the order %v, want %v", order, want)
+	quick, slow := q.set.due(q.clock.Add(time.Hour))
+	if owners(quick) != "a" || owners(slow) != "d b c" {
+		t.Errorf("quick ones in the order %q, slow ones %q; want a, and d b c", owners(quick), owners(slow))
+	}
+}
+
+// However many owners have directories that are slow to scan, a quick one of another owner
+// waits for one of them, and each slow one has its turn.
+func TestWatch_SlowDirectoriesDelayNoOtherOwner(t *testing.T) {
+	q := newQuotas(t)
+	const many = 5
+	for i := range many {
+		owner := fmt.Sprint("slow-", i)
+		q.boot(owner)
+		q.set.note(q.watch.log, q.set.Peek(owner)[0].Host, 0, nil, q.clock.Add(-10*time.Second), q.clock)
+	}
+	q.boot("bob")
+	fill(t, q.data("bob", "large"), 2048)
+	scanned := func() uint64 { return q.set.Stats().Scans[OK] }
+	before := scanned()
+	if q.round(time.Hour); !q.frozen("bob") {
+		t.Error("bob's directory is not scanned in the first round")
+	}
+	if n := scanned() - before; n != 1 {
+		t.Errorf("%d slow directories are scanned before bob's can be again, want 1", n)
+	}
+	for range many - 1 { // they were slow then, and are quick now
+		q.round(0)
+	}
+	if n := scanned() - before; n != many {
+		t.Errorf("%d of %d slow directories had their turn", n, many)
 	}
 }
 
