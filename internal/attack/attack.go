@@ -45,6 +45,7 @@ func classes() []class {
 		codemodeClass(),
 		egressClass(),
 		secretsClass(),
+		narrowingClass(),
 		sentryClass(),
 		agentClass(),
 		snapshotClass(),

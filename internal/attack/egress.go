@@ -38,6 +38,7 @@ func egressClass() class {
 		attacks: []Attack{
 			{Name: "private-answers", Claim: "an allowed name does not lead to this machine, whatever its addresses are written as", run: on(privateAnswers, all...)},
 			{Name: "rebinding", Claim: "a name that changes its addresses between two lookups does not lead to this machine", run: on(rebinding, all...)},
+			{Name: "alias-chain", Claim: "aliases of an allowed name, over any number of names of a real name server, do not lead to this machine or a private network", run: aliasChains},
 			{Name: "address-forms", Claim: "no spelling of an address reaches this machine, also if all addresses are allowed", run: on(addressForms, all...)},
 			{Name: "odd-names", Claim: "no spelling of a name passes for an allowed one, and refused names are not looked up", run: on(oddNames)},
 			{Name: "other-host", Claim: "on a connection to an allowed host, no request and no TLS handshake names another", run: on(otherHost)},

@@ -40,8 +40,9 @@ type netRig struct {
 	gate    *egress.Gate
 	network network // of the attacker's box
 	names   *nameServer
-	good    *webServer // of good.example.org, which is allowed
-	decoy   *webServer // on loopback, which nothing may reach
+	lookup  resolve.Lookuper // names, unless the attack has a name server of its own
+	good    *webServer       // of good.example.org, which is allowed
+	decoy   *webServer       // on loopback, which nothing may reach
 	done    []func()
 
 	mu      sync.Mutex
@@ -81,7 +82,11 @@ func (t *trial) net(o egress.Options, allow ...string) (*netRig, error) {
 		return nil, err
 	}
 	o.Policies = func(string) policy.Set { return policy.Set{Owner: p} }
-	o.Pins, o.Resolver = append(o.Pins, pin), r.names
+	o.Pins = append(o.Pins, pin)
+	if o.Resolver == nil {
+		o.Resolver = r.names
+	}
+	r.lookup = o.Resolver
 	o.Record = func(rec egress.Record) {
 		r.mu.Lock()
 		defer r.mu.Unlock()

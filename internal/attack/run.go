@@ -48,6 +48,7 @@ type Config struct {
 	calls   weakCalls                         // what the attacks on code mode meet instead
 	egress  weakEgress                        // what the attacks on the network of boxes meet instead
 	images  weakImages                        // what the attacks with images meet instead
+	volumes weakVolumes                       // what the attacks on quotas of volumes meet instead
 }
 
 // rig is what the trials of a run share.

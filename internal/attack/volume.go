@@ -29,6 +29,10 @@ func volumeClass() class {
 			{Name: "devices", Claim: "no device node appears on the host", run: onVolume("devices")},
 			{Name: "moved-directory", Claim: "a directory that is moved out of the volume gives no access outside of it", run: onVolume("moved")},
 			{Name: "owner-mode", Claim: "user code does not open its owner's directory to other users of the host", run: ownerMode},
+			{Name: "quota-race", Claim: "two boxes of an owner that fill a volume together do not write to it for long after it is over its quota, and change nothing then", run: overQuota("quota_fill")},
+			{Name: "quota-hidden", Claim: "files that are moved between directories, linked and renamed all the time count towards the quota", run: overQuota("quota_hidden")},
+			{Name: "quota-deep", Claim: "files below more directories than a scan enters do not stay out of the quota", run: overQuota("quota_deep")},
+			{Name: "owner-names", Claim: "owners whose names are paths, or look like those of others, share no directory and get none elsewhere", run: ownersApart},
 			{Name: "swapped-directory", Claim: "swapping a directory for a link leads nowhere (CVE-2021-25741)", run: onVolume("swapped")},
 		},
 	}

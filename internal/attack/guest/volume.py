@@ -62,6 +62,100 @@ def owner_mode():
         tried("open " + path, os.chmod, path, 0o777)
 
 
+def chunk(path, mb=1):
+    """Writes what no file system compresses; a volume that is frozen meanwhile refuses it."""
+    try:
+        with open(path, "wb") as f:
+            for _ in range(mb):
+                f.write(os.urandom(MB))
+    except OSError as e:
+        held("%s: %s" % (path, e))
+        return False
+    return True
+
+
+def quota_fill():
+    """Fills the volume beside another box. Holes take no space, and reserved blocks do."""
+    own = os.path.join(A["at"], "of-%s" % os.urandom(4).hex())
+    with open(own + "-sparse", "wb") as f:
+        tried("make a hole", f.truncate, 1 << 40)
+        tried("reserve blocks", os.posix_fallocate, f.fileno(), 0, MB)
+    for i in range(A["mb"]):
+        if not chunk("%s-%d" % (own, i)):
+            break
+    held("filled")
+    outward(own + "-0")
+
+
+def outward(path):
+    """Tries to move a file, and the volume itself, out of what is scanned."""
+    at = A["at"]
+    refused("move a file above", os.rename, path, os.path.join(at, "..", "stolen"))
+    refused("move the volume", os.rename, at, at + "-moved")
+    refused("remove the volume", os.rmdir, at)
+
+
+def quota_hidden():
+    """Moves the files out of the way of scans, with links to them."""
+    own = os.path.join(A["at"], "of-%s" % os.urandom(4).hex())
+    dirs = ["%s-%d" % (own, i) for i in range(8)]
+    for d in dirs:
+        os.mkdir(d)
+    names = [str(i) for i in range(4)]
+    for name in names:
+        chunk(os.path.join(dirs[0], name), A["mb"] // len(names))
+    moves, end, here = 0, time.time() + A["seconds"], 0
+    while time.time() < end:
+        there = (here + 1) % len(dirs)
+        for name in names:
+            try:
+                old, new = os.path.join(dirs[here], name), os.path.join(dirs[there], name)
+                if moves % 2:
+                    os.link(old, new)
+                    os.unlink(old)
+                else:
+                    os.rename(old, new)
+                moves += 1
+            except OSError:
+                pass
+        here = there
+    held("%d moves" % moves)
+
+
+def quota_deep():
+    path = A["at"]
+    for i in range(120):
+        path = os.path.join(path, "d%s" % os.urandom(4).hex() if i == 0 else "d")
+        os.mkdir(path)
+    chunk(os.path.join(path, "file"), A["mb"])
+    held("written")
+
+
+def quota_frozen():
+    """The volume is over its quota: nothing in it can be changed, also not removed."""
+    at = A["at"]
+    names = os.listdir(at)
+    held("%d names" % len(names))
+    one = os.path.join(at, names[0])
+    refused("create", open, os.path.join(at, "new"), "w")
+    refused("make a directory", os.mkdir, os.path.join(at, "new-dir"))
+    refused("make a link", os.symlink, "/etc", os.path.join(at, "new-link"))
+    refused("rename", os.rename, one, one + "-renamed")
+    tried("change the mode", os.chmod, one, 0o700)  # gVisor may report success without effect
+    refused("set an attribute", os.setxattr, one, "user.x", b"y")
+    for top, _, files in os.walk(at):
+        for name in files[:3]:
+            path = os.path.join(top, name)
+            refused("append", lambda: open(path, "ab"))
+            refused("overwrite", open, path, "wb")
+            tried("truncate", os.truncate, path, 0)
+            refused("link", os.link, path, os.path.join(at, "again"))
+            refused("remove", os.remove, path)
+    if entered():
+        tried("remount", mount, None, at, None, MS_REMOUNT | MS_BIND)
+        refused("create after a remount", open, os.path.join(at, "new"), "w")
+
+
 def devices():
     for kind, major, minor, name in ((stat.S_IFBLK, 8, 0, "sda"), (stat.S_IFCHR, 1, 1, "mem"), (stat.S_IFCHR, 1, 3, "null")):
         tried("make " + name, os.mknod, "/v/" + name, 0o666 | kind, os.makedev(major, minor))
