@@ -124,7 +124,7 @@ func (e *Engine) open(ctx context.Context, cfg Config) (err error) {
 // Info describes the engine.
 func (e *Engine) Info() engine.Info {
 	return engine.Info{
-		Name: "kube", Version: cmp.Or(e.version, "unknown"), Isolation: engine.IsolationPod,
+		Name: Name, Version: cmp.Or(e.version, "unknown"), Isolation: engine.IsolationPod,
 		Limits: []engine.Limit{
 			{Resource: "cpu", Hard: true, By: "control group of the Pod"},
 			{Resource: "memory", Hard: true, By: "control group of the Pod"},

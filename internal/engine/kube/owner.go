@@ -4,10 +4,12 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/engine/kube/kubeapi"
 	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
@@ -33,7 +35,11 @@ func newOwner(ctx context.Context, api *kubeapi.Client, namespace string, log *s
 	b := make([]byte, 8)
 	rand.Read(b) // never fails
 	o := &owner{api: api, namespace: namespace, name: "glovebox-" + hex.EncodeToString(b), log: log}
-	return o, api.CreateLease(ctx, namespace, o.lease())
+	err := api.CreateLease(ctx, namespace, o.lease())
+	if kubeapi.Code(err) == http.StatusNotFound {
+		err = fmt.Errorf("%w; create the namespace, or name another: kubectl create namespace %s: %w", err, namespace, engine.ErrUnavailable)
+	}
+	return o, err
 }
 
 func (o *owner) lease() *kubeapi.Lease {
@@ -122,6 +128,7 @@ func (e *Engine) sweep(ctx context.Context, owners map[string]watched, after tim
 			case err == nil:
 				version = lease.Metadata.ResourceVersion
 			case kubeapi.Code(err) != http.StatusNotFound:
+				e.log.Debug("cannot read the Lease of a Pod's owner; the next sweep tries again", logkey.Error, err)
 				continue
 			}
 		}
