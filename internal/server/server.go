@@ -80,7 +80,7 @@ func New(opts Options) *Server {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	offer := tools.Offer{Sets: opts.Toolsets, Volumes: opts.Volumes, Code: opts.Tools.Code != nil}
+	offer := tools.Offer{Sets: opts.Toolsets, Volumes: opts.Volumes, Code: opts.Tools.Code != nil, NoSnapshots: opts.NoSnapshots}
 	if m := opts.Tools.Boxes; m != nil {
 		offer.Volumes = len(m.Volumes()) > 0
 	}

@@ -48,6 +48,8 @@ type Offer struct {
 	Sets    []string // names for --toolset; empty means [EverySet]
 	Volumes bool     // whether boxes have volumes
 	Code    bool     // whether code can call the tools of MCP servers
+	// NoSnapshots leaves out Snapshots, which the engine lacks.
+	NoSnapshots bool
 }
 
 // Deps are the dependencies of the handlers.
@@ -121,9 +123,9 @@ func All() []Tool { return slices.Clone(catalogue()) }
 
 // In reports whether an offer includes the tool. Sessions and Contexts imply Files;
 // Snapshots without Contexts implies Sessions. Volume tools need volumes, those of code
-// mode need code mode, and alternative names need [EverySet].
+// mode need code mode, and alternative names need [EverySet]. NoSnapshots overrides Sets.
 func (t *Tool) In(o Offer) bool {
-	if t.code && !o.Code {
+	if t.code && !o.Code || t.Set == Snapshots && o.NoSnapshots {
 		return false
 	}
 	if len(o.Sets) == 0 || slices.Contains(o.Sets, EverySet) {

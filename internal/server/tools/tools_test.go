@@ -67,6 +67,32 @@ func TestOffer_Toolsets(t *testing.T) {
 	}
 }
 
+// TestOffer_EngineWithoutSnapshots: no set includes tools that can only fail, and the
+// instructions do not recommend them.
+func TestOffer_EngineWithoutSnapshots(t *testing.T) {
+	for _, sets := range [][]string{nil, {"all"}, {"sessions", "snapshots"}, {"contexts", "snapshots"}} {
+		with, without := Offer{Sets: sets}, Offer{Sets: sets, NoSnapshots: true}
+		var left []string
+		for _, tool := range All() {
+			name := tool.Def.Name
+			switch needs := tool.Set == Snapshots; {
+			case needs && tool.In(without):
+				t.Errorf("%q: %s is offered", sets, name)
+			case !needs && tool.In(with) != tool.In(without):
+				t.Errorf("%q: %s is left out, and needs no snapshots", sets, name)
+			case needs && tool.In(with):
+				left = append(left, name)
+			}
+		}
+		if len(left) < 5 {
+			t.Errorf("%q: only %q are left out", sets, left)
+		}
+		if text := Instructions(without); strings.Contains(text, "snapshot") {
+			t.Errorf("%q: the instructions speak of snapshots: %s", sets, text)
+		}
+	}
+}
+
 // TestOffer_codeMode: code mode adds its tools to sets that run code.
 func TestOffer_codeMode(t *testing.T) {
 	for sets, want := range map[string]bool{"": true, "all": true, "sessions": true, "contexts": true, "snapshots": true, "files": false} {
