@@ -37,7 +37,7 @@ var rules = []rule{
 	{tree: "internal/cli/mcpcli",
 		ours:   []string{"internal/codemode/approval", "internal/config", "internal/gateway/", "internal/logkey", "internal/nearest", "internal/plural", "internal/truncate", "internal/visible", "mcpkit/"},
 		others: []string{sdk, "github.com/spf13/cobra", "golang.org/x/term"}},
-	{tree: "internal/cli/engines", ours: []string{"engine", "internal/engine/gvisor"}}, // the one place that knows concrete engines
+	{tree: "internal/cli/engines", ours: []string{"engine", "internal/engine/gvisor", "internal/engine/kube"}}, // the one place that knows concrete engines
 	{tree: "internal/cli/help", others: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"}},
 	{tree: "internal/config", ours: []string{"internal/egress/floor", "internal/egress/policy", "internal/egress/resolve", "internal/nearest", "internal/owned"}, others: []string{"github.com/pelletier/go-toml/v2", "github.com/spf13/pflag", "github.com/tailscale/hujson"}},
 
@@ -73,6 +73,9 @@ var rules = []rule{
 		ours:   []string{"engine", "engine/hostdisk", "internal/box/image", "internal/box/machine", "internal/erofs", "internal/owned", "internal/statefile"},
 		others: []string{"github.com/gofrs/flock", "github.com/google/go-containerregistry/pkg/", "github.com/klauspost/compress/zstd"},
 		never:  []string{"os/exec"}},
+	{tree: "internal/box/image/remote",
+		ours:   []string{"engine", "internal/box/image", "internal/box/machine", "internal/guest/client", "internal/guest/protocol", "internal/statefile"},
+		others: []string{"github.com/google/uuid"}},
 	{tree: "internal/engine/gvisor",
 		ours:   []string{"engine", "engine/hostdisk", "internal/engine/guests", "internal/engine/stdiolink", "internal/erofs", "internal/gctune", "internal/logkey", "internal/owned", "internal/plural", "internal/posture", "internal/truncate"},
 		others: []string{sys, gvisor, "github.com/opencontainers/runtime-spec/"},

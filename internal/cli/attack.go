@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -19,10 +21,9 @@ import (
 
 // attackOptions are the flags of attack.
 type attackOptions struct {
-	engine string
-	only   []string
-	list   bool
-	json   bool
+	only []string
+	list bool
+	json bool
 }
 
 func (a *app) attackCommand() *cobra.Command {
@@ -48,8 +49,8 @@ Exit code 0: every attack was held; 1: one was not, or could not be carried out.
 				return err
 			}
 			selected, err := attack.Select(attack.All(), o.only)
-			if err == nil && o.engine != "" {
-				err = engines.Select(o.engine)
+			if err == nil && cfg.Engine != config.EngineAuto && !slices.Contains(engines.Here(), cfg.Engine) {
+				err = fmt.Errorf("attack boxes of the engine %s: they run on other machines, where nothing judges the outcome; the engines are: %s", cfg.Engine, strings.Join(engines.Here(), ", "))
 			}
 			if err != nil {
 				return &usageError{err: err, cmd: cmd.CommandPath(), hint: `"glovebox attack --list" lists the attacks`}
@@ -64,11 +65,12 @@ Exit code 0: every attack was held; 1: one was not, or could not be carried out.
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.engine, "engine", "", "`name` engine to attack [the one that serve uses]")
+	// This is the setting. Its group has flags of engines that cannot be attacked.
+	f.String("engine", config.EngineAuto, "`name` engine to attack [the one that serve uses]")
 	f.StringArrayVar(&o.only, "only", nil, "`pattern` run only these classes or attacks; repeatable")
 	f.BoolVar(&o.list, "list", false, "list the attacks and run none")
 	f.BoolVar(&o.json, "json", false, "print JSON")
-	cmd.RegisterFlagCompletionFunc("engine", cobra.FixedCompletions(engines.Names(), cobra.ShellCompDirectiveNoFileComp))
+	cmd.RegisterFlagCompletionFunc("engine", cobra.FixedCompletions(engines.Here(), cobra.ShellCompDirectiveNoFileComp))
 	bind(cmd, "host")
 	return cmd
 }

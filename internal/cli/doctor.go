@@ -44,7 +44,7 @@ func (a *app) doctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check whether boxes work on this machine",
-		Long: `Doctor checks this machine. At the end, it boots a box for each installed language
+		Long: `Doctor checks this machine or, with --engine kube, a cluster. At the end, it boots a box for each installed language
 and runs code in it. Exit code 0: boxes work; 1: they do not.
 
 With --box, it boots a box and restores a copy instead, and reports from outside how
@@ -62,7 +62,7 @@ descriptors. Exit code 1: a process is not as docs/threat-model.md promises.`,
 			return a.doctor(cmd.Context(), cfg, asJSON)
 		},
 	}
-	bind(cmd, "volumes", "host")
+	bind(cmd, "volumes", "host", "engine")
 	cmd.Flags().BoolVar(&inspect, "box", false, "inspect the processes of a box")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
@@ -256,9 +256,13 @@ func (a *app) printFindings(found []finding, ok, asJSON bool) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	verdict := "Boxes work on this machine."
+	where := "on this machine"
+	if engines.BoxesElsewhere() != nil {
+		where = "in this cluster"
+	}
+	verdict := "Boxes work " + where + "."
 	if !ok {
-		verdict = "Boxes do not work on this machine yet: fix the findings marked fail."
+		verdict = "Boxes do not work " + where + " yet: fix the findings marked fail."
 	}
 	_, err := fmt.Fprintln(a.Out, "\n"+verdict)
 	return err

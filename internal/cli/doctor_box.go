@@ -18,6 +18,7 @@ import (
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/box"
 	"github.com/glovebox-dev/glovebox/internal/box/machine"
+	"github.com/glovebox-dev/glovebox/internal/cli/engines"
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/posture"
 )
@@ -51,6 +52,9 @@ func (a *app) doctorBox(ctx context.Context, cfg *config.Config, asJSON bool) (e
 	defer cancel()
 	if err := enter(cfg); err != nil {
 		return err
+	}
+	if engines.BoxesElsewhere() != nil {
+		return withHint(fmt.Errorf("inspect the processes of a box: with the engine %s they are on another machine", cfg.Engine), "docs/kubernetes.md says how Pods are confined")
 	}
 	h, err := openHost(ctx, cfg, slog.New(slog.DiscardHandler), nil)
 	if err != nil {

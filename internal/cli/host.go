@@ -33,10 +33,13 @@ func enter(cfg *config.Config) error {
 	if err := prepareState(cfg.StateDir); err != nil {
 		return err
 	}
+	if err := selectEngine(cfg); err != nil {
+		return err
+	}
 	if err := checkVolumes(cfg); err != nil {
 		return err
 	}
-	if runtime.GOOS == "linux" && builtWithCgo() {
+	if runtime.GOOS == "linux" && builtWithCgo() && engines.BoxesElsewhere() == nil {
 		return withHint(errors.New("start the isolation: this program was built with cgo, and boxes could not find the C library that it needs"),
 			"build it with: make build (or CGO_ENABLED=0 go build ./cmd/glovebox)")
 	}
@@ -63,6 +66,9 @@ func builtWithCgo() bool {
 
 // explain adds a hint to an error of the engine.
 func explain(err error) error {
+	if err != nil && engines.BoxesElsewhere() != nil {
+		return withHint(err, "glovebox doctor with the same settings tells what the cluster lacks; see docs/kubernetes.md")
+	}
 	if _, ok := errors.AsType[*engine.HostError](err); ok {
 		return withHint(err, "%s", unitHint()+"glovebox doctor tells more about what this machine offers")
 	}
@@ -155,11 +161,19 @@ func (h *host) open(ctx context.Context, cfg *config.Config, progress func(strin
 	}
 	info := h.engine.Info()
 	h.log.Info("engine ready", logkey.Engine, info.Name, logkey.Version, info.Version, logkey.Isolation, info.Isolation)
-	if h.image, err = openImage(ctx, cfg, progress); err != nil {
+	if h.volumes, err = openVolumes(cfg, h.log); err != nil {
 		return err
 	}
-	if err := h.image.Remember(cfg.StateDir); err != nil {
-		h.log.Warn("boxes will not wake with this toolchain once another is chosen", logkey.Error, err)
+	h.maker = &machine.Maker{
+		Engine: h.engine, Volumes: h.volumes.Ownerless(), Home: machine.Home, UID: engine.UserID, GID: engine.UserID, Log: h.log,
+	}
+	if at := engines.BoxesElsewhere(); at != nil {
+		err = h.openElsewhere(ctx, cfg, at, progress)
+	} else {
+		err = h.openHere(ctx, cfg, progress)
+	}
+	if err != nil {
+		return err
 	}
 	for _, warning := range h.image.Warnings {
 		h.log.Warn("warning about the toolchain", logkey.Note, warning)
@@ -167,16 +181,20 @@ func (h *host) open(ctx context.Context, cfg *config.Config, progress func(strin
 	for _, note := range h.image.Notes {
 		h.log.Info("note on the toolchain", logkey.Note, note)
 	}
-	agent, err := embed.Install(filepath.Join(cfg.StateDir, "agent"))
-	if err != nil {
-		return fmt.Errorf("install the agent: %w", err)
-	}
-	if h.volumes, err = openVolumes(cfg, h.log); err != nil {
+	h.maker.Root, h.maker.Interpreters, h.maker.Env = h.image.Root, programs(h.image), h.image.Env
+	return nil
+}
+
+// openHere completes the maker for boxes that run on this machine.
+func (h *host) openHere(ctx context.Context, cfg *config.Config, progress func(string)) (err error) {
+	if h.image, err = openImage(ctx, cfg, progress); err != nil {
 		return err
 	}
-	h.maker = &machine.Maker{
-		Engine: h.engine, Agent: agent, Root: h.image.Root, Volumes: h.volumes.Ownerless(), Interpreters: programs(h.image), Env: h.image.Env,
-		Home: machine.Home, UID: engine.UserID, GID: engine.UserID, Log: h.log,
+	if err := h.image.Remember(cfg.StateDir); err != nil {
+		h.log.Warn("boxes will not wake with this toolchain once another is chosen", logkey.Error, err)
+	}
+	if h.maker.Agent, err = embed.Install(filepath.Join(cfg.StateDir, "agent")); err != nil {
+		return fmt.Errorf("install the agent: %w", err)
 	}
 	return nil
 }

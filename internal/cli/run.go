@@ -99,7 +99,7 @@ Glovebox itself failed.`,
 	help.Group(f, "Program", "lang", "copy", "out", "figures", "timeout", "flavor", "template")
 	cmd.RegisterFlagCompletionFunc("lang", cobra.FixedCompletions([]string{image.Python, image.JavaScript}, cobra.ShellCompDirectiveNoFileComp))
 	cmd.RegisterFlagCompletionFunc("flavor", cobra.FixedCompletions([]string{"small", "medium", "large"}, cobra.ShellCompDirectiveNoFileComp))
-	bind(cmd, "network", "volumes", "host", "log")
+	bind(cmd, "network", "volumes", "host", "engine", "log")
 	return cmd
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/glovebox-dev/glovebox/internal/box"
+	"github.com/glovebox-dev/glovebox/internal/cli/engines"
 	"github.com/glovebox-dev/glovebox/internal/cli/help"
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/logkey"
@@ -59,7 +60,7 @@ is used only with --mode stdio or dual.`,
 		},
 	}
 	only = bindFinish(cmd)
-	bind(cmd, "server", "security", "tools", "code", "search", "network", "boxes", "volumes", "host", "log")
+	bind(cmd, "server", "security", "tools", "code", "search", "network", "boxes", "volumes", "host", "engine", "log")
 	return cmd
 }
 
@@ -84,7 +85,7 @@ at the end of its input, after the last answer. The log goes to standard error.`
 		},
 	}
 	only = bindFinish(cmd)
-	bind(cmd, "tools", "code", "search", "network", "boxes", "volumes", "host", "log")
+	bind(cmd, "tools", "code", "search", "network", "boxes", "volumes", "host", "engine", "log")
 	return cmd
 }
 
@@ -240,6 +241,7 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 	options.Version, options.Log = v, log
 	opened := newOpening()
 	options.Tools, options.Toolsets = tools.Deps{Await: opened.await, Log: log}, cfg.Toolsets
+	options.NoSnapshots = engines.BoxesElsewhere() != nil
 	options.Volumes, options.Network = len(cfg.Volumes) > 0, h.networks.allowed
 	if code != nil {
 		options.Tools.Code, options.Tools.Approvals = code.broker, code.approvals

@@ -117,9 +117,16 @@ type Config struct {
 
 	// Host.
 	StateDir string `group:"host" key:"state-dir" env:"GLOVEBOX_STATE_DIR" default:"" kind:"path" short:"directory of Glovebox's state" help:"Directory of Glovebox's state. Default: /var/lib/glovebox for root, otherwise glovebox in $XDG_STATE_HOME or ~/.local/state."`
-	Image    string `group:"host" key:"image" env:"GLOVEBOX_IMAGE" default:"" kind:"image" short:"container image of boxes" help:"Container image of boxes: a name such as python:3.13-slim, an OCI layout, an archive of docker save, or a directory with a root file system. See docs/images.md. Default: this machine's own programs."`
+	Image    string `group:"host" key:"image" env:"GLOVEBOX_IMAGE" default:"" kind:"image" short:"container image of boxes" help:"Container image of boxes: a name such as python:3.13-slim, an OCI layout, an archive of docker save, or a directory with a root file system. See docs/images.md. The engine kube takes NAME@sha256:DIGEST. Default: this machine's own programs."`
 	Python   string `group:"host" key:"python" env:"GLOVEBOX_PYTHON" default:"" kind:"path" short:"Python of boxes, such as ~/venv/bin/python" help:"Python interpreter of boxes, such as ~/venv/bin/python of a virtual environment. Default: the first on PATH with numpy and pandas, otherwise the first."`
 	Node     string `group:"host" key:"node" env:"GLOVEBOX_NODE" default:"" kind:"path" short:"Node.js of boxes" help:"Node.js of boxes. Default: the first that is found on this machine."`
+
+	// Engine.
+	Engine           string `group:"engine" key:"engine" env:"GLOVEBOX_ENGINE" default:"auto" kind:"choice" choices:"auto gvisor kube" short:"where boxes run" help:"What isolates boxes: gvisor on this machine, or kube, the Pods of a Kubernetes cluster; see docs/kubernetes.md. Auto is this machine."`
+	KubeContext      string `group:"engine" key:"kube-context" env:"GLOVEBOX_KUBE_CONTEXT" default:"" kind:"string" short:"context of the kubeconfig" help:"Context of the kubeconfig, for the engine kube. Default: its current context or, without a kubeconfig, the service account of the Pod that this program runs in."`
+	KubeNamespace    string `group:"engine" key:"kube-namespace" env:"GLOVEBOX_KUBE_NAMESPACE" default:"" kind:"string" short:"namespace of the Pods" help:"Namespace of the Pods. Default: that of the context."`
+	KubeRuntimeClass string `group:"engine" key:"kube-runtime-class" env:"GLOVEBOX_KUBE_RUNTIME_CLASS" default:"gvisor" kind:"string" short:"runtime class of the Pods" help:"Runtime class of the Pods, which gives each a kernel of its own."`
+	KubeHelperImage  string `group:"engine" key:"kube-helper-image" env:"GLOVEBOX_KUBE_HELPER_IMAGE" default:"" kind:"string" short:"image with the agent, by digest" help:"Image with the agent and its helper, as NAME@sha256:DIGEST; scripts/kube/image makes one. Default: image, which then has both programs in /glovebox."`
 
 	// Log.
 	LogLevel       string `group:"log" key:"log-level" env:"GLOVEBOX_LOG_LEVEL MSB_LOG_LEVEL" default:"auto" kind:"level" choices:"auto debug info warn error" live:"true" short:"least severe level to log" help:"Least severe level to log. Auto is info, and warn with standard input and output alone, since many clients show the log to their user."`
@@ -200,6 +207,9 @@ var ignored = map[string]string{
 
 // LevelAuto is the log level that depends on the mode.
 const LevelAuto = "auto"
+
+// EngineAuto is the engine that this machine can run.
+const EngineAuto = "auto"
 
 // FileEnv is the variable that names the configuration file if --config does not.
 const FileEnv = "GLOVEBOX_CONFIG"

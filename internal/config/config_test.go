@@ -54,7 +54,7 @@ func TestLoad_Defaults(t *testing.T) {
 		PerplexityURL: "https://api.perplexity.ai", PerplexityMode: "auto", PerplexityTimeout: 5 * time.Minute,
 		DefaultContext: true, LRUEviction: true, VolumesEnabled: true,
 		Preload:  []string{"numpy", "pandas", "matplotlib"},
-		StateDir: "/x/glovebox",
+		StateDir: "/x/glovebox", Engine: EngineAuto, KubeRuntimeClass: "gvisor",
 		LogLevel: "auto", LogFormat: "text", LogConsole: true, LogMaxSize: 10 << 20, LogBackupCount: 5,
 	}
 	if os.Geteuid() == 0 {

@@ -22,6 +22,7 @@ var groupTitles = []groupTitle{
 	{"boxes", "Boxes"},
 	{"volumes", "Volumes"},
 	{"host", "Host"},
+	{"engine", "Engine"},
 	{"log", "Log and traces"},
 }
 

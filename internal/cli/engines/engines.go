@@ -6,19 +6,22 @@ package engines
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/engine/gvisor"
+	"github.com/glovebox-dev/glovebox/internal/engine/kube"
 )
 
-// all lists the engines, the preferred one first.
-var all = []engine.Factory{gvisor.Factory()}
+// here lists the engines whose boxes run on this machine, the preferred one first. One of
+// them is the default: probing those must not use the network.
+var here = []engine.Factory{gvisor.Factory()}
+
+// all lists the engines. Those that are not in here are used only if selected.
+var all = append(slices.Clone(here), kube.Factory(&kubeSettings))
 
 // enteredEnv names the engine whose Enter re-executed this program. In the new namespaces
 // the probes might choose another one.
@@ -46,21 +49,8 @@ var Default = sync.OnceValue(func() engine.Factory {
 	if selected != "" {
 		return choose(ctx, all, selected)
 	}
-	return choose(ctx, all, os.Getenv(enteredEnv))
+	return choose(ctx, here, os.Getenv(enteredEnv))
 })
-
-// selected is the name of the engine that Default returns; "": its own choice.
-var selected string
-
-// Select makes Default return the engine with the name. Call it before Default, and not
-// concurrently.
-func Select(name string) error {
-	if !slices.Contains(Names(), name) {
-		return fmt.Errorf("unknown engine %q; the engines are: %s", name, strings.Join(Names(), ", "))
-	}
-	selected = name
-	return nil
-}
 
 // Names returns the names of the engines.
 func Names() []string {
@@ -70,6 +60,9 @@ func Names() []string {
 	}
 	return names
 }
+
+// Here returns the names of the engines whose boxes run on this machine.
+func Here() []string { return Names()[:len(here)] }
 
 // Enter calls engine.Factory.Enter of the default engine, if it has one. That may
 // re-execute the program; Enter then does not return.

@@ -2,9 +2,12 @@ package engines
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/engine/kube"
 )
 
 // factory returns an engine that a host with the findings probes.
@@ -53,5 +56,74 @@ func TestFactories_AreComplete(t *testing.T) {
 			t.Errorf("engine %q has no unique name, or lacks Version, Probe or Open", f.Name)
 		}
 		seen[f.Name] = true
+	}
+}
+
+// TestDefault_IsNeverElsewhere: an engine that asks a cluster must be selected.
+func TestDefault_IsNeverElsewhere(t *testing.T) {
+	if got := Here(); len(got) != 1 || got[0] != "gvisor" {
+		t.Errorf("the default is one of %q, want gvisor", got)
+	}
+	if !slices.Contains(Names(), kube.Name) {
+		t.Errorf("the engines are %q, want %s among them", Names(), kube.Name)
+	}
+}
+
+// TestElsewhere_HasNoSnapshots: what the command line leaves out is what the engine lacks.
+func TestElsewhere_HasNoSnapshots(t *testing.T) {
+	var e any = (*kube.Engine)(nil)
+	if _, ok := e.(engine.Snapshotter); ok {
+		t.Error("the engine has snapshots: offer their tools, and correct Elsewhere")
+	}
+}
+
+func TestSelect_RefusesWhatNodesCannotUse(t *testing.T) {
+	digest := "@sha256:" + strings.Repeat("0a", 32)
+	for name, c := range map[string]struct {
+		engine string
+		o      Options
+		want   string
+	}{
+		"unknown":         {"docker", Options{}, `unknown engine "docker"; the engines are: gvisor, kube`},
+		"no image":        {"kube", Options{}, "needs the image of boxes"},
+		"a tag":           {"kube", Options{Image: "python:3.13-slim"}, "print it with: crane digest python:3.13-slim; then name the image as python@sha256:"},
+		"a directory":     {"kube", Options{Image: "./rootfs"}, "nodes need an image of a registry"},
+		"a short digest":  {"kube", Options{Image: "python@sha256:0a"}, "64 hexadecimal digits"},
+		"helper by tag":   {"kube", Options{Image: "python" + digest, KubeHelperImage: "helper:1"}, "--kube-helper-image: image \"helper:1\" has no digest"},
+		"namespace":       {"kube", Options{Image: "python" + digest, KubeNamespace: "../kube-system"}, `namespace "../kube-system" is no name`},
+		"runtime class":   {"kube", Options{Image: "python" + digest, KubeRuntimeClass: "a/b"}, `runtime class "a/b" is no name`},
+		"image's newline": {"kube", Options{Image: "python\n" + digest}, "nodes need an image of a registry"},
+	} {
+		if err := Select(c.engine, c.o); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %q", name, err, c.want)
+		}
+	}
+	if selected != "" || elsewhere != nil {
+		t.Errorf("after errors %q is selected", selected)
+	}
+}
+
+func TestSelect_Kube(t *testing.T) {
+	defer func() { selected, elsewhere, kubeSettings = "", nil, kube.Settings{} }()
+	digest := "sha256:" + strings.Repeat("0a", 32)
+	for image, want := range map[string]string{
+		"python@" + digest:                               "python",
+		"docker://python:3.13-slim@" + digest:            "python",
+		"registry.example:5000/team/my_app:v1@" + digest: "registry.example:5000/team/my_app",
+		"ghcr.io/team/app@" + digest:                     "ghcr.io/team/app",
+	} {
+		if err := Select("kube", Options{Image: image}); err != nil {
+			t.Errorf("%s: %v", image, err)
+			continue
+		}
+		at := BoxesElsewhere()
+		if at.Root.Image.Name != want || at.Root.Image.Digest != digest || at.Agent.Image != at.Root.Image {
+			t.Errorf("%s: boxes are %+v with the agent %+v, want the image %s with the agent in it", image, at.Root, at.Agent, want)
+		}
+		spec := engine.Spec{Root: at.Root, Agent: at.Agent}
+		spec.Agent.Args = []string{"agent"}
+		if err := spec.Validate(); err != nil {
+			t.Errorf("%s: %v", image, err)
+		}
 	}
 }
