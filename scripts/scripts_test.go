@@ -59,19 +59,14 @@ func TestNpmCI_IsTheOnlyCaller(t *testing.T) {
 	}
 }
 
-// The tests that scripts/test runs as the ordinary user only exist, in packages that it
-// runs as that user.
+// The tests that scripts/test runs as one user only exist, in packages that it runs as both.
 func TestTest_RunsOnceWhatExists(t *testing.T) {
 	script, err := os.ReadFile("test")
 	if err != nil {
 		t.Fatal(err)
 	}
-	list := regexp.MustCompile(`(?s)\nonce=\((.*?)\n\)`).FindSubmatch(script)
-	if list == nil {
-		t.Fatal("scripts/test has no list once")
-	}
 	var sources string
-	for _, dir := range []string{"../e2e", "../internal/cli"} {
+	for _, dir := range []string{"../e2e", "../internal/cli", "../internal/engine/gvisor"} {
 		files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
 		if err != nil {
 			t.Fatal(err)
@@ -84,13 +79,30 @@ func TestTest_RunsOnceWhatExists(t *testing.T) {
 			sources += string(text)
 		}
 	}
-	names := strings.Fields(string(list[1]))
-	if len(names) < 5 {
-		t.Errorf("the list has the names %q, want those of several tests", names)
-	}
-	for _, name := range names {
-		if !strings.Contains(sources, "\nfunc "+name+"(t *testing.T) {") {
-			t.Errorf("%s is no test of e2e or internal/cli", name)
+	seen := make(map[string]bool)
+	for _, list := range []string{"once_as_root", "once_as_user"} {
+		text := regexp.MustCompile(`(?s)\n` + list + `=\((.*?)\n\)`).FindSubmatch(script)
+		if text == nil {
+			t.Fatalf("scripts/test has no list %s", list)
+		}
+		names := strings.Fields(string(text[1]))
+		if len(names) < 5 {
+			t.Errorf("%s has the names %q, want those of several tests", list, names)
+		}
+		for _, name := range names {
+			if seen[name] {
+				t.Errorf("%s is left out as both users", name)
+			}
+			seen[name] = true
+			test, script, _ := strings.Cut(name, "/")
+			if !strings.Contains(sources, "\nfunc "+test+"(t *testing.T) {") {
+				t.Errorf("%s is no test of e2e, internal/cli or internal/engine/gvisor", test)
+			}
+			if script != "" {
+				if _, err := os.Stat("../internal/cli/testdata/script/" + script + ".txtar"); err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
 		}
 	}
 }
