@@ -3,7 +3,9 @@ package box
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"strings"
 )
 
 var errCallTimeout = errors.New("it took too long")
@@ -28,6 +30,9 @@ func (b *Box) file(ctx context.Context, op, path string, do func(context.Context
 		e.Context["path"] = clip(path, 256)
 		if e.Code == CodeNotFound {
 			e.Code = CodeFileNotFound
+		}
+		if volume := frozenAt(b.volumes(), path); volume != "" && e.Code == CodePathNotAllowed && strings.Contains(e.Msg, "read-only") {
+			e.Hint = fmt.Sprintf("The volume %s is over its quota: write below the home directory or /tmp instead.", volume)
 		}
 	}
 	return err

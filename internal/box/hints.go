@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/glovebox-dev/glovebox/engine"
@@ -107,11 +108,33 @@ func (b *Box) moduleNote(stderr string, allowed []string) string {
 		return fmt.Sprintf("The module '%s' was not found either.", name)
 	}
 	if len(allowed) > 0 {
+		if index := indexes[found[3] != ""]; !index.in(allowed) {
+			return fmt.Sprintf("The module '%s' was not found, and the network of this box does not have %s: %s; everything else is refused. Upload it, use what is there (%s), or ask the operator of this server for %s (--network %s).",
+				name, index.name, strings.Join(allowed, ", "), index.list, index.name, index.preset)
+		}
 		return fmt.Sprintf("The module '%s' was not found. Network: %s; everything else is refused. Install it from there (python -m pip install, npm install), upload it, or use what is there (help('modules'), npm ls -g).",
 			name, strings.Join(allowed, ", "))
 	}
 	return fmt.Sprintf("The module '%s' was not found, and boxes have no network to install it from. If it is your own, upload it or add its directory to the search path (sys.path, NODE_PATH). "+
 		"Use what is there (help('modules'), npm ls -g); the operator of this server can add libraries (docs/packages.md).", name)
+}
+
+// A packageIndex is where the packages of a language come from.
+type packageIndex struct {
+	name, preset string
+	part         string // of the names of its hosts, and of mirrors
+	list         string // what lists the installed packages
+}
+
+// indexes has the index of JavaScript under true, and that of Python.
+var indexes = map[bool]packageIndex{
+	false: {"PyPI", "pypi", "pypi", "help('modules')"},
+	true:  {"the npm registry", "npm", "npm", "npm ls -g"},
+}
+
+// in reports whether the box can reach the index or, as far as its name tells, a mirror.
+func (p packageIndex) in(allowed []string) bool {
+	return slices.ContainsFunc(allowed, func(entry string) bool { return strings.Contains(entry, p.part) })
 }
 
 // libraryNotes say of each language how code calls tools, to a program that imports the library.
@@ -230,7 +253,7 @@ func (b *Box) hints(notes []string, o outcome, n networkState) []string {
 			network = noNetworkAgain
 		}
 	}
-	for _, note := range []string{network, module, o.replacedNote(), inputNote(o.stderr), readOnlyNote(b.volumes(), o.stderr), b.frozenNote()} {
+	for _, note := range []string{network, module, o.replacedNote(), inputNote(o.stderr), readOnlyNote(b.volumes(), o.stderr), b.frozenNote(o)} {
 		if note != "" {
 			notes = append(notes, note)
 		}

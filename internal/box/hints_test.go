@@ -217,3 +217,69 @@ func TestHints_NetworkNoteInFullOncePerBox(t *testing.T) {
 		}
 	}
 }
+
+// A module that is missing where the network does not have its index is no reason to try an
+// installation, but to ask for the index.
+func TestModuleNote_IndexIsNotAllowed(t *testing.T) {
+	const python, node = "ModuleNotFoundError: No module named 'requests'", "Error: Cannot find module 'lodash'"
+	for _, c := range []struct {
+		stderr  string
+		allowed []string
+		want    string // "": install it
+	}{
+		{python, []string{"npm", "a.example.org"}, "The module 'requests' was not found, and the network of this box does not have PyPI: npm, a.example.org; everything else is refused. Upload it, use what is there (help('modules')), or ask the operator of this server for PyPI (--network pypi)."},
+		{node, []string{"pypi"}, "ask the operator of this server for the npm registry (--network npm)."},
+		{python, []string{"npm", "pypi"}, ""},
+		{python, []string{"files.pythonhosted.org", "pypi.org:443"}, ""},
+		{python, []string{"pypi.internal.example.org"}, ""},
+		{node, []string{"npm", "pypi"}, ""},
+		{node, []string{"registry.npmjs.org"}, ""},
+	} {
+		var b Box
+		got := b.moduleNote(c.stderr, c.allowed)
+		if c.want == "" && !strings.Contains(got, "Install it from there") || !strings.Contains(got, c.want) || c.want != "" && strings.Contains(got, "install") {
+			t.Errorf("%s, allowed %q: got %q, want %q", c.stderr, c.allowed, got, c.want)
+		}
+	}
+}
+
+// While a volume is over its quota, the first result says what to do, and each refused write
+// why it was refused. Other results are not longer for it.
+func TestHints_OverQuota(t *testing.T) {
+	f := newFixture(t, nil)
+	b := f.session(t, "bob", "x")
+	freeze := func(frozen bool) {
+		f.reg.mu.Lock()
+		defer f.reg.mu.Unlock()
+		b.maker = b.maker.WithVolumes([]engine.Mount{{Guest: "/shared", Frozen: frozen}})
+	}
+	const again = "The volume /shared is still over its quota and read-only."
+	refused := outcome{failed: true, stderr: "OSError: [Errno 30] Read-only file system: '/shared/x'"}
+	freeze(true)
+	for i, c := range []struct {
+		o    outcome
+		want string
+	}{
+		{outcome{}, "until files are removed from it on the server's machine"},
+		{outcome{}, ""},
+		{refused, again},
+		{refused, again},
+		{outcome{stdout: "touch: cannot touch '/shared/x': Read-only file system\n"}, again}, // of a command that went on
+		{outcome{failed: true, stderr: "Error: EROFS: read-only file system, open '/shared/x'"}, again},
+		{outcome{failed: true, stderr: "ValueError"}, ""},
+	} {
+		got := strings.Join(b.hints(nil, c.o, networkState{}), "\n")
+		if c.want == "" && got != "" || !strings.Contains(got, c.want) {
+			t.Errorf("result %d: got %q, want %q", i+1, got, c.want)
+		}
+	}
+	freeze(false)
+	if got := b.hints(nil, refused, networkState{}); len(got) != 0 {
+		t.Errorf("within the quota: got %q, want no note", got)
+	}
+	for p, want := range map[string]string{"/shared/x": "/shared", "/shared": "/shared", "/shared/../shared/x": "/shared", "/sharedx": "", "x": "", "/shared/../x": ""} {
+		if got := frozenAt([]engine.Mount{{Guest: "/shared", Frozen: true}, {Guest: "/", Frozen: false}}, p); got != want {
+			t.Errorf("%s is in the frozen volume %q, want %q", p, got, want)
+		}
+	}
+}

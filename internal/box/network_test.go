@@ -318,6 +318,7 @@ func TestHints_WithNetwork(t *testing.T) {
 		t.Errorf("a refusal: got %q", notes)
 	}
 	missing := outcome{failed: true, stderr: "ModuleNotFoundError: No module named 'polars'"}
+	on.allowed = append(on.allowed, "pypi")
 	if notes := b.hints(nil, missing, on); len(notes) != 2 || !strings.Contains(notes[1], "Install it") || strings.Contains(notes[1], "no network") {
 		t.Errorf("a missing module: got %q", notes)
 	}

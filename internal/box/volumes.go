@@ -2,6 +2,8 @@ package box
 
 import (
 	"fmt"
+	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -85,12 +87,32 @@ func frozenSince(before, now []engine.Mount) (paths []string) {
 	return paths
 }
 
+// frozenAt returns the path of the frozen volume that has p, which a client chose; "" if it is
+// in none.
+func frozenAt(volumes []engine.Mount, p string) string {
+	for _, v := range volumes {
+		if v.Frozen && strings.HasPrefix(path.Clean(p)+"/", path.Clean(v.Guest)+"/") {
+			return v.Guest
+		}
+	}
+	return ""
+}
+
+// readOnlyFailure matches what programs print when a file system refuses a write.
+var readOnlyFailure = regexp.MustCompile(`[Rr]ead-only file system|\bEROFS\b`)
+
 // frozenNote returns a note about the volumes of the box that it may only read for now, ""
-// if there are none or a result had the note.
-func (b *Box) frozenNote() string {
+// if there are none. After the first one, only results of refused writes have it, in short.
+func (b *Box) frozenNote(o outcome) string {
 	volumes := b.volumes()
 	paths := frozenSince(make([]engine.Mount, len(volumes)), volumes)
-	if len(paths) == 0 || b.frozenNoted.Swap(true) {
+	if len(paths) == 0 {
+		return ""
+	}
+	if b.frozenNoted.Swap(true) {
+		if readOnlyFailure.MatchString(o.stderr) || readOnlyFailure.MatchString(o.stdout) {
+			return fmt.Sprintf("The volume %s is still over its quota and read-only.", strings.Join(paths, " and "))
+		}
 		return ""
 	}
 	return fmt.Sprintf("The volume %s is over its quota and read-only until files are removed from it on the server's machine: write below the home directory or /tmp instead.",

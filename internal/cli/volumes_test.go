@@ -147,6 +147,15 @@ func TestVolumes_Quota(t *testing.T) {
 	}
 	// The box goes on with its variables, and reads.
 	b.want(b.execute, "s", "import os; print(x, os.path.getsize('/shared/large'))", "1 4194304")
+	// Each refused write says why, and other results do not.
+	for range 2 {
+		if !refused() || !strings.Contains(text, "The volume /shared is still over its quota and read-only.") {
+			t.Errorf("a further result does not say why: %s", text)
+		}
+	}
+	if _, _, text, err := b.call(t.Context(), "execute_code", args{"session_id": "s", "code": "x"}); err != nil || strings.Contains(text, "quota") {
+		t.Errorf("a result of another kind: %s, %v", text, err)
+	}
 	if err := os.Remove(filepath.Join(parent, "_local", "data", "large")); err != nil {
 		t.Fatal(err)
 	}
