@@ -164,6 +164,8 @@ func (a *agent) baseEnv(h protocol.Hello, path string) []string {
 		"LANG=C.UTF-8", "TERM=dumb",
 	}
 	env = append(env, offline...)
+	// npm installs global packages beside its own, where the user cannot write.
+	env = append(env, "npm_config_prefix="+filepath.Join(h.Home, filepath.Dir(userPrograms)))
 	if a.doors != nil {
 		env = append(env, proxies...)
 		env = append(env, a.openBundle()...)
