@@ -4,6 +4,11 @@
 // the recovery from panics, so that no client and no tool ends the process.
 //
 // It knows nothing about boxes beyond handing them to the catalogue.
+//
+// Where to look: post.go, get.go and delete.go serve requests over HTTP, front.go and route.go
+// what comes before them, session.go and stream.go sessions, direct.go calls without one,
+// auth.go has tokens checked (package auth), rate.go and admission.go limit, audit.go writes
+// the lines of the audit log, stdio.go is the other transport.
 package server
 
 import (

@@ -9,6 +9,10 @@
 // the tool and the SHA-256 of the arguments are bound to it, and each question takes one
 // answer. A question without an answer expires. Everything that is undecided when the
 // server ends is refused.
+//
+// Where to look: approval.go and run.go hold a call until its answer, asking.go asks the
+// client, question.go and render.go make the question, answer.go and again.go read the
+// answer, store.go remembers what is always approved.
 package approval
 
 import (

@@ -7,6 +7,10 @@
 //
 // A host that a secret is for is trusted with it: one that returns the value in a form of
 // its own, such as reversed, discloses it.
+//
+// Where to look: proxy.go intercepts the TLS of a connection, placeholder.go makes
+// placeholders and swaps them in a request, response.go and decode.go mask what comes back,
+// definition.go reads the settings.
 package secret
 
 import (

@@ -2,6 +2,10 @@
 // the agent inside a guest (internal/guest/agent) over one byte stream: frames,
 // messages, limits, version. It imports the standard library only.
 // docs/agent-protocol.md explains it.
+//
+// Where to look: frame.go, reader.go and outbox.go have the bytes on the stream, message.go
+// and network.go what they mean, window.go flow control, resume.go a new connection to an
+// agent that has had one. An engine brings the stream: see internal/engine/stdiolink.
 package protocol
 
 import (

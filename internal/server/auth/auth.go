@@ -5,6 +5,10 @@
 // Of a static token the server stores only the SHA-256 hash. A signed token is
 // accepted if its issuer, audience, times and signature are valid; this package
 // fetches, caches and renews the issuer's keys.
+//
+// Where to look: [Verifier.Verify] in auth.go checks a token; token_file.go knows static tokens,
+// signed.go signed ones, issuer.go their issuers' keys, edit.go changes the file of tokens.
+// The HTTP server calls Verify in internal/server/auth.go.
 package auth
 
 import (

@@ -5,4 +5,8 @@
 // Nothing of an image is trusted. Every byte is verified against the digests of the
 // image. Layers are merged in memory: no name, link, owner or mode of an image ever
 // reaches the file system of the host, and everything is bounded.
+//
+// Where to look: registry.go and local.go read images, content.go unpacks and verifies
+// layers, merge.go and tree.go lay one over another, finish.go adds what boxes need, store.go
+// keeps the result.
 package oci

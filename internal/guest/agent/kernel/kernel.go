@@ -13,6 +13,9 @@
 // beginning of a run nothing waits for events: they stay in the event buffer in shared
 // memory and, when that is full, in their pipe, until the control message says that the
 // run is done, or until the first tick.
+//
+// Where to look: start.go starts the interpreter, run.go runs a cell, interrupts it and
+// kills the interpreter, output.go and eventbuffer.go collect output, decode.go validates it.
 package kernel
 
 import (
