@@ -73,6 +73,9 @@ func (r *report) listFailures(label string) error {
 	}
 	var text strings.Builder
 	failures := r.failures()
+	if len(failures) == 0 {
+		text.WriteString("go test failed" + label + " and named no package\n")
+	}
 	for i, f := range failures {
 		if i == maxListed {
 			fmt.Fprintf(&text, "and %d more\n", len(failures)-i)

@@ -115,12 +115,12 @@ func TestRetry(t *testing.T) {
 		{name: "panic of another program in a test that passes", pkg: "crash", args: []string{"-v", "-run", "ChildMayPanic|Late"}, runs: map[string]int{"TestChildMayPanic": 1, "TestLate": 2},
 			list: []string{"crash TestLate: passed when retried"}},
 		{name: "goroutine left", pkg: "crash", args: []string{"-run", "Goroutine"}, err: "TestGoroutine: panic", runs: map[string]int{"TestGoroutine": 1}},
-		{name: "time-out", pkg: "crash", args: []string{"-run", "Killed", "-timeout", "1ns"}, err: "panic"},
+		{name: "time-out", pkg: "crash", args: []string{"-run", "Killed", "-timeout", "1ns"}, err: "no retry"},
 		{name: "process left", pkg: "leak", args: []string{"-run", "Process$"}, err: "leak", runs: map[string]int{"TestProcess": 1}},
 		{name: "process left by a test that failed", pkg: "leak", args: []string{"-run", "ProcessAndFlake"}, err: "TestProcessAndFlake: leak", runs: map[string]int{"TestProcessAndFlake": 1}},
 		{name: "leak in a test", pkg: "leak", args: []string{"-run", "File"}, err: "TestFile: leak", runs: map[string]int{"TestFile": 1}},
 		{name: "failed build", pkg: "broken", args: []string{"-tags", "broken"}, err: "failed build"},
-		{name: "unknown flag", pkg: "flaky", args: []string{"-nonesuch"}, err: "exit status"},
+		{name: "unknown flag", pkg: "flaky", args: []string{"-nonesuch"}, err: "exit status", failed: []string{"scripts/gotest (test program: exit status 2)\n"}},
 		{name: "unknown package", pkg: "nonesuch", args: nil, err: "exit status"},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.run(t) })

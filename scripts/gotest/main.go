@@ -68,7 +68,7 @@ func run(ctx context.Context, args []string, retries *retrylist.List, out io.Wri
 	}
 	failures := first.failures()
 	if len(failures) == 0 { // go test itself failed
-		return err
+		return errors.Join(err, first.listFailures(label))
 	}
 	if reason := refuse(flags, failures, retries); reason != "" {
 		return errors.Join(fmt.Errorf("%w; no retry: %s", err, reason), first.listFailures(label))
