@@ -24,7 +24,7 @@ const attackLimit = 15 * time.Minute
 var aloneClasses = []string{"kernel-memory", "storm"}
 
 // connectionClasses attack a server through its connections to clients, other servers and
-// hosts. What they judge depends on no right of the user who runs it.
+// hosts. Their outcome depends on no right of the user who runs it.
 var connectionClasses = []string{"codemode", "egress", "gateway", "http", "mcp-client", "secrets"}
 
 // TestAttack runs the classes that are about boxes and this machine against the engine of
