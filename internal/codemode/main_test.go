@@ -30,10 +30,25 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "the secret is hunter2")
 		os.Exit(4)
 	}
-	if err := testServer().Run(context.Background(), &mcp.StdioTransport{}); err != nil && !errors.Is(err, io.EOF) {
+	if err := testServer().Run(context.Background(), &mcp.IOTransport{Reader: os.Stdin, Writer: tasksOnly{os.Stdout}}); err != nil && !errors.Is(err, io.EOF) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+}
+
+// tasksOnly marks the tool json-text of the server named tasks as one that only runs as a task,
+// which the SDK cannot declare.
+type tasksOnly struct{ io.WriteCloser }
+
+func (w tasksOnly) Write(p []byte) (int, error) {
+	if os.Getenv("CODEMODE_TEST_SERVER") != "tasks" {
+		return w.WriteCloser.Write(p)
+	}
+	marked := strings.Replace(string(p), `"name":"json-text"`, `"execution":{"taskSupport":"required"},"name":"json-text"`, 1)
+	if _, err := io.WriteString(w.WriteCloser, marked); err != nil {
+		return 0, err
+	}
+	return len(p), nil
 }
 
 var readOnly = &mcp.ToolAnnotations{ReadOnlyHint: true}

@@ -9,6 +9,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/gateway"
+	"github.com/glovebox-dev/glovebox/internal/visible"
 	"github.com/glovebox-dev/glovebox/mcpkit"
 	"github.com/glovebox-dev/glovebox/mcpkit/outbound"
 )
@@ -17,6 +18,18 @@ import (
 // mcp.Server. Their lists are cached, changed tools are withheld, and untrusted servers
 // are refused, as for the gateway's own clients.
 func FromGateway(g *gateway.Gateway) Servers { return gatewayServers{g} }
+
+// WithNotices returns a context for runs and searches that tell f when they wait for servers to
+// start. f must not block.
+func WithNotices(ctx context.Context, f func(text string)) context.Context {
+	return gateway.WithStarting(ctx, func(server string) {
+		if server == "" {
+			f("starting the MCP servers that have never been listed")
+		} else {
+			f("starting the MCP server " + visible.Line(server))
+		}
+	})
+}
 
 type gatewayServers struct{ g *gateway.Gateway }
 
@@ -38,6 +51,9 @@ var reasons = map[gateway.Reason]Code{
 }
 
 func (s gatewayServers) Unavailable(ctx context.Context, server, tool string) *Error {
+	if name, _ := find(tool, s.g.LeftOut(server), identifier); name != "" {
+		tool = name // programs may write its identifier
+	}
 	if why := s.g.WhyUnavailable(ctx, server, tool); why != nil {
 		return &Error{Code: reasons[why.Reason], Message: why.Text}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -41,5 +42,20 @@ func TestFailedCall_codes(t *testing.T) {
 	}
 	if e := failedCall(t.Context(), io.EOF); !errors.As(e, new(*Error)) {
 		t.Errorf("got %v", e)
+	}
+}
+
+// TestUnavailable_identifier checks that a tool that is left out is told of with the reason, also
+// by the identifier that programs write.
+func TestUnavailable_identifier(t *testing.T) {
+	w := newWorld(t, mcpkit.Trusted, Options{}, "tasks")
+	r := w.Begin(Identity{})
+	for _, name := range []string{"tasks.json-text", "tasks.json_text"} {
+		if _, failure := w.call(t, r, name, "{}"); failure == nil || failure.Code != Unavailable || !strings.Contains(failure.Message, "only runs as a task") {
+			t.Errorf("%s: got %+v", name, failure)
+		}
+	}
+	if _, failure := w.call(t, r, "tasks.json_tex", "{}"); failure == nil || failure.Code != UnknownTool {
+		t.Errorf("got %+v", failure)
 	}
 }

@@ -59,11 +59,13 @@ func (g *Gateway) ServerNames() (names []string) {
 // servers for at most 15 seconds after Register, so that one server that does not answer
 // delays no others.
 func (g *Gateway) ServerTools(ctx context.Context, server string) (tools []ServerTool) {
+	stop := awaitsStart(ctx, server)
 	if server == "" {
 		await(ctx, g.firstListed, listWait-time.Since(g.registered))
 	} else if listed := g.listedOnce[server]; listed != nil {
 		await(ctx, listed, g.listTimeout)
 	}
+	stop()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, def := range g.manager.Config().Servers {
@@ -148,6 +150,18 @@ func (g *Gateway) WhyUnavailable(ctx context.Context, server, tool string) *Unav
 		tried = fmt.Sprintf(" (tried %v ago; a call of one of its tools tries again)", ago)
 	}
 	return &UnavailableError{ReasonFailed, fmt.Sprintf("The server %q is not available: %s%s", server, f.forProgram, tried)}
+}
+
+// LeftOut returns the names of the tools of a server that clients are not offered, and for which
+// WhyUnavailable has a reason of their own.
+func (g *Gateway) LeftOut(server string) []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	names := slices.Clone(g.tasksOnly[server])
+	if p := g.published[server]; p != nil {
+		names = append(names, p.withheld...)
+	}
+	return names
 }
 
 // relist lists a server again that failed at least pause ago, and waits for that for at most

@@ -34,6 +34,7 @@ func (g *Gateway) start(ctx context.Context, s *mcpkit.Session) error {
 		})
 	}
 	g.mu.Unlock()
+	defer awaitsStart(ctx, s.Name())()
 	select {
 	case <-one.done:
 		return one.err

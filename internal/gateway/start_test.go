@@ -125,3 +125,41 @@ func TestTool_CancelKeepsAnInstallation(t *testing.T) {
 		t.Errorf("the next call: %v, %v", res, err)
 	}
 }
+
+// TestWithStarting checks that somebody who waits for a server to start is told which, for lists of
+// tools and for a call.
+func TestWithStarting(t *testing.T) {
+	dir := t.TempDir()
+	g := New(installing(t, dir))
+	connect(t, g, serverOf(g))
+	told := make(chan string, 10)
+	ctx, cancel := context.WithTimeout(WithStarting(t.Context(), func(server string) { told <- server }), 30*time.Second)
+	defer cancel()
+	waits := make(chan struct{})
+	for what, wait := range map[string]func(){
+		"srv": func() { g.ServerTools(ctx, "srv") },
+		"":    func() { g.ServerTools(ctx, "") },
+		"call": func() {
+			_, _ = g.CallTool(ctx, ServerTool{Server: "srv", Tool: &mcp.Tool{Name: "say"}}, nil) // fails, since nothing is listed yet
+		},
+	} {
+		go func() {
+			wait()
+			waits <- struct{}{}
+		}()
+		select {
+		case got := <-told:
+			if got != what && (what != "call" || got != "srv") {
+				t.Errorf("%q: told of %q", what, got)
+			}
+		case <-ctx.Done():
+			t.Fatalf("%q: told of nothing", what)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "installed"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		<-waits
+	}
+}

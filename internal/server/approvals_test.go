@@ -373,6 +373,36 @@ func TestApprovals_undecided(t *testing.T) {
 	}
 }
 
+// TestApprovals_progress checks that a client that asked for progress gets some while its user is
+// asked: SDKs can restart the time limit of a request with each.
+func TestApprovals_progress(t *testing.T) {
+	_, _, change := withApprovals(t, approval.Options{})
+	_, url := serve(t, change)
+	waiting := make(chan struct{})
+	told := sync.OnceFunc(func() { close(waiting) })
+	cs := connect(t, &mcp.StreamableClientTransport{Endpoint: url}, "2025-11-25", &mcp.ClientOptions{
+		ElicitationHandler: func(ctx context.Context, _ *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+			select {
+			case <-waiting:
+			case <-time.After(20 * time.Second):
+				t.Error("no progress while the question waits")
+			}
+			return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"call_1": "once"}}, nil
+		},
+		ProgressNotificationHandler: func(_ context.Context, n *mcp.ProgressNotificationClientRequest) {
+			if strings.Contains(n.Params.Message, "waiting for the user's answer") {
+				told()
+			}
+		},
+	})
+	params := &mcp.CallToolParams{Name: "execute_code", Arguments: args{"code": "print(tools.diary.write())"}}
+	params.SetProgressToken("token")
+	res, err := cs.CallTool(t.Context(), params)
+	if err != nil || !strings.HasPrefix(text(t, res), "write done\n") {
+		t.Errorf("got %+v, %v", res, err)
+	}
+}
+
 // TestApprovals_expiry checks that a parked program ends its wait with an error that it can
 // catch, and that its result is there for the client that comes back.
 func TestApprovals_expiry(t *testing.T) {

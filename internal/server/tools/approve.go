@@ -34,7 +34,7 @@ func (c *Call) approvable(ctx context.Context, approver *approval.Approver, req 
 	case able && revision.IsModern(req.ProtocolVersion()):
 		caller.ByResult = true
 	case able && req.Session != nil:
-		caller.Elicit = elicitor(req.Session)
+		caller.Elicit = elicitor(req.Session, c.progress)
 	}
 	if caller.ByResult || caller.State != "" {
 		caller.Key = requestDigest(req.Params)
@@ -51,11 +51,12 @@ type answerKey struct{}
 // elicitor returns a function that asks a client and returns any answer that it gives. The
 // session refuses an answer that does not fit the form, in the words of a validator of schemas;
 // package approval asks again, and says what is missing. [KeepAnswer] must see what the session
-// sends.
-func elicitor(session *mcp.ServerSession) func(context.Context, *mcp.ElicitParams) (*mcp.ElicitResult, error) {
-	return func(ctx context.Context, p *mcp.ElicitParams) (*mcp.ElicitResult, error) {
+// sends. While the question waits, p keeps the client's request alive.
+func elicitor(session *mcp.ServerSession, p *progress) func(context.Context, *mcp.ElicitParams) (*mcp.ElicitResult, error) {
+	return func(ctx context.Context, q *mcp.ElicitParams) (*mcp.ElicitResult, error) {
+		defer p.sayUntil("waiting for the user's answer to the question about a tool call")()
 		var answer *mcp.ElicitResult
-		res, err := session.Elicit(context.WithValue(ctx, answerKey{}, &answer), p)
+		res, err := session.Elicit(context.WithValue(ctx, answerKey{}, &answer), q)
 		if err != nil && answer != nil {
 			return answer, nil
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/box"
+	"github.com/glovebox-dev/glovebox/internal/codemode"
 )
 
 // info is the part of a tool's definition that types do not determine.
@@ -101,7 +102,8 @@ func newTool[In, Out any](d info, h func(context.Context, *Call, In) (Out, error
 			c.broker = deps.broker(ctx, c.Owner)
 			p := startProgress(ctx, req)
 			if p != nil {
-				c.Progress = p.add
+				c.Progress, c.progress = p.add, p
+				ctx = codemode.WithNotices(ctx, p.say)
 			}
 			do := func(ctx context.Context) (*mcp.CallToolResult, error) {
 				delivered := false

@@ -17,21 +17,25 @@ const (
 	progressEvery = 250 * time.Millisecond
 	// progressText bounds the output in one notification, in bytes.
 	progressText = 1 << 10
+	// waitEvery is the time between notifications while a person is asked. Clients that end
+	// a request without progress do so after 60 seconds.
+	waitEvery = 15 * time.Second
 )
 
-// progress sends output to a client while a call runs. add never blocks the box; one
-// goroutine sends.
+// progress sends output to a client while a call runs, and what the call waits for. add and say
+// never block; one goroutine sends.
 type progress struct {
-	ctx   context.Context
-	req   *mcp.CallToolRequest
-	token any
-	wake  chan struct{}
-	quit  chan struct{}
-	ended chan struct{}
+	ctx    context.Context
+	notify func(context.Context, *mcp.ProgressNotificationParams) error
+	token  any
+	wake   chan struct{}
+	quit   chan struct{}
+	ended  chan struct{}
 
 	mu   sync.Mutex
-	seen int    // guarded by mu: bytes of output so far
+	seen int    // guarded by mu: bytes of output so far, and one for each note
 	tail string // guarded by mu: the newest output, not sent yet
+	note string // guarded by mu: the newest note, not sent yet
 }
 
 // startProgress returns nil if the client did not request progress.
@@ -40,12 +44,57 @@ func startProgress(ctx context.Context, req *mcp.CallToolRequest) *progress {
 	if token == nil || req.Session == nil {
 		return nil
 	}
+	return newProgress(ctx, token, req.Session.NotifyProgress)
+}
+
+// newProgress returns a progress that sends with notify. The caller must call stop.
+func newProgress(ctx context.Context, token any, notify func(context.Context, *mcp.ProgressNotificationParams) error) *progress {
 	p := &progress{
-		ctx: ctx, req: req, token: token,
+		ctx: ctx, notify: notify, token: token,
 		wake: make(chan struct{}, 1), quit: make(chan struct{}), ended: make(chan struct{}),
 	}
 	go p.send()
 	return p
+}
+
+// say sends a note about the call, such as what it waits for. It may be called with nil, and
+// after stop.
+func (p *progress) say(text string) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	p.seen++ // each notification must have more progress
+	p.note = text
+	p.mu.Unlock()
+	p.signal()
+}
+
+// sayUntil sends a note now and again until end is called, so that the client does not take the
+// call for dead.
+func (p *progress) sayUntil(text string) (end func()) {
+	if p == nil {
+		return func() {}
+	}
+	over, ended := make(chan struct{}), make(chan struct{})
+	p.say(text)
+	go func() {
+		defer close(ended)
+		again := time.NewTicker(waitEvery)
+		defer again.Stop()
+		for {
+			select {
+			case <-again.C:
+				p.say(text)
+			case <-over:
+				return
+			}
+		}
+	}()
+	return sync.OnceFunc(func() {
+		close(over)
+		<-ended
+	})
 }
 
 func (p *progress) add(c box.Chunk) {
@@ -56,6 +105,11 @@ func (p *progress) add(c box.Chunk) {
 		p.tail = strings.ToValidUTF8(p.tail[len(p.tail)-progressText:], "")
 	}
 	p.mu.Unlock()
+	p.signal()
+}
+
+// signal wakes the goroutine that sends.
+func (p *progress) signal() {
 	select {
 	case p.wake <- struct{}{}:
 	default:
@@ -71,12 +125,12 @@ func (p *progress) send() {
 			return
 		}
 		p.mu.Lock()
-		text, seen := p.tail, p.seen
-		p.tail = ""
+		text, seen := lines(p.tail, p.note), p.seen
+		p.tail, p.note = "", ""
 		p.mu.Unlock()
 		if text != "" {
 			// The result has all output, so a lost notification does no harm.
-			_ = p.req.Session.NotifyProgress(p.ctx, &mcp.ProgressNotificationParams{
+			_ = p.notify(p.ctx, &mcp.ProgressNotificationParams{
 				ProgressToken: p.token, Progress: float64(seen), Message: text,
 			})
 		}

@@ -194,6 +194,7 @@ type Call struct {
 	Progress func(box.Chunk) // nil unless the client requested progress
 	Links    bool            // whether the client understands links to resources
 
+	progress *progress                                   // nil unless the client requested progress
 	reserve  func(ctx context.Context, bytes int64) bool // [Deps.Reserve]
 	holdCall func(box.Owner) (release func())            // [Deps.Hold]
 	leases   []box.Lease                                 // of the boxes that the call uses
