@@ -126,7 +126,7 @@ func (b *Broker) arguments(t Tool, in toolCall) (json.RawMessage, error) {
 		}
 	}
 	if !d.checkable(arguments) {
-		return arguments, nil
+		return arguments, missing(d.input, arguments)
 	}
 	var instance map[string]any
 	if err := json.Unmarshal(arguments, &instance); err != nil {
@@ -139,6 +139,58 @@ func (b *Broker) arguments(t Tool, in toolCall) (json.RawMessage, error) {
 		return nil, &Error{Code: InvalidArguments, Message: fmt.Sprintf("the tool has no argument %q; did you mean %s?", brief(name), near)}
 	}
 	return arguments, nil
+}
+
+// missing returns an error if arguments that are too costly to check, or whose schema is, lack a
+// required one.
+func missing(schema *jsonschema.Schema, arguments json.RawMessage) error {
+	if schema == nil || len(schema.Required) == 0 {
+		return nil
+	}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(arguments, &members); err != nil {
+		return &Error{Code: InvalidArguments, Message: errNotJSON.Error()}
+	}
+	text := ""
+	for _, name := range schema.Required {
+		if _, given := members[name]; !given && len(text) < 500 {
+			text += "; missing " + pathName(name)
+		}
+	}
+	if text == "" {
+		return nil
+	}
+	given := make(map[string]any, len(members))
+	for name := range members {
+		given[name] = true
+	}
+	return &Error{Code: InvalidArguments, Message: safe("invalid arguments: " + strings.TrimPrefix(text, "; ") + unknownNames(schema, given))}
+}
+
+// hintFor adds to the error of a tool that ran and failed that it got arguments which it does not
+// declare: it has probably ignored them.
+func (b *Broker) hintFor(t Tool, arguments json.RawMessage, err error) error {
+	e, ok := errors.AsType[*Error](err)
+	d := b.declarations.of(t.Tool)
+	if !ok || e.Code != ToolFailed || len(d.names) == 0 || d.input.AdditionalProperties != nil || len(d.input.PatternProperties) > 0 {
+		return err // the tool takes any names, or says which
+	}
+	var members map[string]json.RawMessage
+	if json.Unmarshal(arguments, &members) != nil {
+		return err
+	}
+	undeclared := make(map[string]any)
+	for name := range members {
+		if !d.names[name] {
+			undeclared[name] = true
+		}
+	}
+	if len(undeclared) == 0 {
+		return err
+	}
+	hinted := *e
+	hinted.Message = safe(e.Message) + safe(unknownNames(d.input, undeclared))
+	return &hinted
 }
 
 // misspelt returns an argument that a schema permits without declaring it, and the

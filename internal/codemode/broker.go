@@ -363,7 +363,7 @@ func (r *Run) call(ctx context.Context, own *reservation, in toolCall) (value an
 	}
 	value, images, err := resultValue(res)
 	if err != nil {
-		return nil, r.b.withTool(err, t, l)
+		return nil, r.b.withTool(r.b.hintFor(t, arguments, err), t, l)
 	}
 	encoded, err := encode(value)
 	if err == nil {

@@ -2,11 +2,13 @@ package codemode
 
 import (
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/jsonschema-go/jsonschema"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
 // An error about arguments has the path, what is expected and what was given, and no words of a
@@ -76,5 +78,37 @@ func TestMisfit_bounded(t *testing.T) {
 	text := misfitText(schema, map[string]any{"x": strings.Repeat("a", 1<<20)}, "")
 	if took := time.Since(begun); took > 5*time.Second || len(text) > 2000 {
 		t.Errorf("%d bytes after %v", len(text), took)
+	}
+}
+
+// TestArguments_unchecked checks that required arguments are asked for although the schema is one
+// that is not checked here, since it refers to itself.
+func TestArguments_unchecked(t *testing.T) {
+	b := New(Options{Servers: noServers{}})
+	tool := Tool{Server: "s", Tool: &mcp.Tool{Name: "sum", InputSchema: json.RawMessage(
+		`{"type":"object","properties":{"a":{"type":"number"},"b":{"$ref":"#"}},"required":["a","b"]}`)}}
+	_, err := b.arguments(tool, toolCall{Arguments: json.RawMessage(`{"c":3}`)})
+	const want = `invalid arguments: missing a; missing b; the tool has no argument "c"`
+	if e, ok := errors.AsType[*Error](err); !ok || e.Code != InvalidArguments || e.Message != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	if _, err := b.arguments(tool, toolCall{Arguments: json.RawMessage(`{"a":3,"b":{}}`)}); err != nil {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestHintFor checks that a failure of a tool names the arguments that the tool does not declare.
+func TestHintFor(t *testing.T) {
+	b := New(Options{Servers: noServers{}})
+	tool := Tool{Server: "s", Tool: &mcp.Tool{Name: "find", InputSchema: json.RawMessage(`{"type":"object","properties":{"query":{"type":"string"}}}`)}}
+	failed := &Error{Code: ToolFailed, Message: "nothing to search for"}
+	for arguments, want := range map[string]string{
+		`{"words":"x"}`: `nothing to search for; the tool has no argument "words"`,
+		`{"query":"x"}`: "nothing to search for",
+		`{}`:            "nothing to search for",
+	} {
+		if got := b.hintFor(tool, json.RawMessage(arguments), failed); got.Error() != want {
+			t.Errorf("%s: got %q, want %q", arguments, got, want)
+		}
 	}
 }
