@@ -58,6 +58,7 @@ type Engine struct {
 	info   engine.Info
 	set    *guests.Set[*guest]
 	sweeps sync.WaitGroup // the sweeper
+	hangs  time.Duration  // hangTimeout; tests set less before they create guests
 
 	closeOnce sync.Once
 	closeErr  error
@@ -108,6 +109,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 		checks: newChecks(time.Now),
 		boots:  make(chan struct{}, cfg.Boots),
 		set:    guests.NewSet[*guest](),
+		hangs:  hangTimeout,
 	}
 	var noGroups error
 	e.groups, noGroups = openCgroups(dir.name)

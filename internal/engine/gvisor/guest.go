@@ -24,6 +24,9 @@ import (
 )
 
 const (
+	// hangTimeout is how long a sentry may take to pause or resume its guest, and to
+	// store one without memory. It is far more than a busy machine needs.
+	hangTimeout = 2 * time.Minute
 	// goferTimeout bounds the wait for a gofer that has lost its sentry.
 	goferTimeout = time.Second
 	// lastWordsTimeout bounds the wait for a failing process to report why.
@@ -280,7 +283,7 @@ func (g *guest) setPaused(ctx context.Context, paused bool) error {
 	if err := g.enter(ctx); err != nil {
 		return err
 	}
-	return g.see(ctx, func() error {
+	return g.see(ctx, g.e.hangs, func() error {
 		if g.paused == paused {
 			return nil
 		}
@@ -333,11 +336,16 @@ func (g *guest) leave() { <-g.pause }
 // see makes a call to the sentry that pauses, resumes or snapshots the guest, and
 // leaves. The sentry counts pauses, so such a call always runs to its end: if ctx
 // ends first, a goroutine completes it and leaves then. The end of the guest ends it
-// too.
-func (g *guest) see(ctx context.Context, call func() error) error {
+// too. A sentry that has not answered within limit hangs, possibly with its guest
+// paused, and is killed.
+func (g *guest) see(ctx context.Context, limit time.Duration, call func() error) error {
 	done := make(chan error, 1)
+	hung := time.AfterFunc(limit, func() {
+		g.kill(engine.ExitCrashed, fmt.Sprintf("sentry did not answer within %v while it paused or stored the guest", limit))
+	})
 	go func() {
 		err := call()
+		hung.Stop()
 		g.leave()
 		done <- err
 	}()

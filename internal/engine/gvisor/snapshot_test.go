@@ -128,7 +128,7 @@ func TestSnapshot_DiskFull(t *testing.T) {
 		if err := g.enter(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := g.write(t.Context(), dir, i < 4); err == nil || !exhausted(err, "") {
+		if err := g.write(t.Context(), dir, i < 4, hangTimeout); err == nil || !exhausted(err, "") {
 			t.Errorf("snapshot into %s: %v", size, err)
 		}
 		checkEmpty(t, dir)
@@ -251,5 +251,30 @@ func TestSnapshot_InMemory(t *testing.T) {
 	}
 	if got := b.ask(t, "echo alive"); got != "alive" {
 		t.Errorf("after the snapshot: %q", got)
+	}
+}
+
+// TestHang_EndsTheGuest stops a sentry, which then neither pauses nor stores its guest.
+// The guest ends with the reason, so that its owner gets another one.
+func TestHang_EndsTheGuest(t *testing.T) {
+	e := open(t)
+	e.hangs = 200 * time.Millisecond
+	for what, call := range map[string]func(b *box) error{
+		"pause": func(b *box) error { return e.Pause(t.Context(), b.ID()) },
+		"store": func(b *box) error {
+			_, err := e.Snapshot(t.Context(), b.ID(), t.TempDir())
+			return err
+		},
+	} {
+		b := create(t, e, "hangs", newSpec(t))
+		if err := b.Guest.(*guest).sentry.Process.Signal(unix.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		if err := call(b); !errors.Is(err, engine.ErrGone) {
+			t.Errorf("%s: %v, want %v", what, err, engine.ErrGone)
+		}
+		if exit := wait(t, b); exit.Reason != engine.ExitCrashed || !strings.Contains(exit.Detail, "did not answer within") {
+			t.Errorf("%s: exit %+v", what, exit)
+		}
 	}
 }
