@@ -14,8 +14,8 @@ import (
 	"syscall"
 	"time"
 
+	"gvisor.dev/gvisor/pkg/sentry/control"
 	"gvisor.dev/gvisor/pkg/urpc"
-	"gvisor.dev/gvisor/runsc/boot"
 
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/engine/guests"
@@ -304,12 +304,16 @@ func (g *guest) setPaused(ctx context.Context, paused bool) error {
 }
 
 // callPause makes the sentry pause or resume the guest.
+//
+// To resume, it does not call boot.ContMgrResume, which then looks at the open files of
+// the running guest, for those of an accelerator. A guest that reads /proc meanwhile can
+// make that a deadlock of the sentry's locks for tasks and for /proc.
 func (g *guest) callPause(paused bool) error {
-	method := boot.ContMgrResume
+	method := "Lifecycle.Resume"
 	if paused {
-		method = boot.ContMgrPause
+		method = "Lifecycle.Pause"
 	}
-	return g.control(context.Background(), func(c *urpc.Client) error { return c.Call(method, nil, nil) })
+	return g.control(context.Background(), func(c *urpc.Client) error { return c.Call(method, &control.ContainerArgs{}, nil) })
 }
 
 // enter acquires the exclusive right to pause, resume or snapshot the guest. The
