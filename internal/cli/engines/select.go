@@ -57,7 +57,7 @@ func selectKube(o Options) error {
 	if err != nil {
 		return fmt.Errorf("--image: %w", err)
 	}
-	s.HelperImage = image
+	s.HelperImage = image // the operator vouches for its helper, which isolates the box
 	if o.KubeHelperImage != "" {
 		if s.HelperImage, err = kube.ParseImage(o.KubeHelperImage); err != nil {
 			return fmt.Errorf("--kube-helper-image: %w", err)
