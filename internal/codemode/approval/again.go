@@ -7,17 +7,23 @@ import (
 )
 
 // maxRepeats bounds how often one question is asked again because its answer lacked a decision.
-// A person who forgot to choose needs one more form; a client that answers without a person
-// never gives a decision.
+// A person who forgot to choose needs one more form, or two; a client that answers without
+// a person never gives a decision.
 const maxRepeats = 2
 
 // repeatLocked reports whether a question whose answer lacked a decision is asked again. If so,
 // it has a new token, since an answer counts once and tasks name their questions by the token,
-// and its time begins again.
-func (a *Approver) repeatLocked(q *question) bool {
+// and its time begins again. The calls that the answer denies stay denied in the run, unless a
+// later answer allows them.
+func (a *Approver) repeatLocked(q *question, decisions []Decision) bool {
 	r := q.run
-	if q.repeats >= maxRepeats || r.questions >= r.maxQuestions() || a.closed {
+	if q.repeats >= maxRepeats || r.questions >= r.maxQuestions() || a.closed || !q.timer.Stop() { // it has expired
 		return false
+	}
+	for i, d := range decisions {
+		if d == Deny {
+			r.calls[q.groups[i][0].hash] = false
+		}
 	}
 	q.repeats++
 	r.questions++

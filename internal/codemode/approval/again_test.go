@@ -89,3 +89,44 @@ func TestUndecided_last(t *testing.T) {
 		}
 	})
 }
+
+// TestUndecided_KeepsDenials checks that a call which an incomplete answer denies stays denied
+// in its run if the next form is dismissed, and that a later decision about it counts.
+func TestUndecided_KeepsDenials(t *testing.T) {
+	cancelled := &mcp.ElicitResult{Action: "cancel"}
+	for name, tc := range map[string]struct {
+		second *mcp.ElicitResult
+		want   string
+	}{
+		"dismissed": {cancelled, "denied denied"},
+		"allowed":   {accept(AllowOnce, Deny), "approved dismissed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			test(t, Options{}, func(t *testing.T, w *world) {
+				// The repeated call is asked only if nothing denies it.
+				p := &person{answers: []*mcp.ElicitResult{accept(Deny), tc.second, cancelled}}
+				res, err := w.Serve(t.Context(), p.caller(), func(ctx context.Context) (*mcp.CallToolResult, error) {
+					call := func(arguments string) string {
+						switch approved, err := w.Approve(ctx, request("write", arguments)); {
+						case err != nil:
+							return "dismissed"
+						case approved:
+							return "approved"
+						}
+						return "denied"
+					}
+					first, other := make(chan string, 1), make(chan string, 1)
+					go func() { first <- call(`{"a":1}`) }()
+					time.Sleep(time.Millisecond) // it is the first of the form
+					go func() { other <- call(`{"a":2}`) }()
+					text := <-first
+					<-other
+					return textResult(text + " " + call(`{"a":1}`)), nil
+				})
+				if got := textOf(t, res, err); got != tc.want {
+					t.Errorf("got %q after %d questions, want %q", got, len(p.asked), tc.want)
+				}
+			})
+		})
+	}
+}

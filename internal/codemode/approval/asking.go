@@ -106,7 +106,7 @@ func (a *Approver) resume(c Caller) (r *run, again *mcp.CallToolResult, err erro
 	missing := ""
 	open := q.status == statusOpen
 	if open {
-		if decisions, missing = parseResponses(c.Responses, q.token, q.choices); missing != "" && a.repeatLocked(q) {
+		if decisions, missing = parseResponses(c.Responses, q.token, q.choices); missing != "" && a.repeatLocked(q, decisions) {
 			again = q.resultLocked(missing)
 			a.mu.Unlock()
 			return nil, again, nil
@@ -144,7 +144,7 @@ func (a *Approver) elicit(ctx context.Context, c Caller, q *question) {
 			a.mu.Unlock()
 			return
 		}
-		if missing != "" && a.repeatLocked(q) {
+		if missing != "" && a.repeatLocked(q, decisions) {
 			a.mu.Unlock()
 			params = q.repeated(missing)
 			continue
@@ -193,8 +193,15 @@ func (a *Approver) apply(q *question, decisions []Decision, missing, via string)
 	var decided []*pendingCall
 	for i, g := range q.groups {
 		var err error
-		switch first := g[0]; decisions[i] {
+		first := g[0]
+		if ok, known := r.calls[first.hash]; known && !ok && decisions[i] == dismissed {
+			decisions[i] = Deny // by an earlier answer to the same question
+		}
+		switch decisions[i] {
+		case AllowOnce:
+			delete(r.calls, first.hash)
 		case AllowRun:
+			delete(r.calls, first.hash)
 			r.allowed[first.target()] = true
 		case AllowAlways:
 			r.calls[first.hash] = true
