@@ -65,7 +65,8 @@ func TestCall_badInput(t *testing.T) {
 	}{
 		{"fles.add", `{}`, UnknownServer, []string{`no server "fles"`, `did you mean files?`, "files, other, a-b, a_b, gone"}},
 		{"files.ad", `{}`, UnknownTool, []string{`there is no tool "ad" in tools.files; did you mean add? List: tools.describe("files")`}},
-		{"files", `{}`, InvalidArguments, []string{`the name "files" is not SERVER.TOOL`}},
+		{"files", `{}`, UnknownTool, []string{"tools.files is a server: call one of its tools", `tools.describe("files")`}},
+		{"fils", `{}`, InvalidArguments, []string{`the name "fils" is not SERVER.TOOL`}},
 		{"a-b.__class__.__init__", `{}`, UnknownTool, []string{"no tool"}},
 		{"files.add", `{"b":1}`, InvalidArguments, []string{"invalid arguments: missing a: expected an integer"}},
 		{"files.add", `{"a":"x"}`, InvalidArguments, []string{`invalid arguments: a: expected an integer, got "x"`}},
@@ -84,6 +85,8 @@ func TestCall_badInput(t *testing.T) {
 		{"files.large", `{"n":17000000}`, TooLarge, []string{"16777216", "the tool ran", "ask for less"}},
 		{"files.large", `{"n":16777200}`, TooLarge, []string{"the tool ran"}},
 		{"files.add", `{"a":1}`, "", nil}, // the server that died is back
+		{"tools.files.add", `{"a":1}`, "", nil},
+		{"tools.fles.add", `{}`, UnknownServer, []string{`no server "tools"`}},
 	} {
 		value, failure := w.call(t, r, tc.name, tc.arguments)
 		if tc.code == "" {
@@ -101,7 +104,7 @@ func TestCall_badInput(t *testing.T) {
 				t.Errorf("%s(%s): message %q lacks %q", tc.name, tc.arguments, failure.Message, part)
 			}
 		}
-		if (tc.code == InvalidArguments && tc.name != "files" || tc.code == ToolFailed) && !strings.HasPrefix(failure.Signature, "tools.files.") {
+		if (tc.code == InvalidArguments && tc.name != "fils" || tc.code == ToolFailed) && !strings.HasPrefix(failure.Signature, "tools.files.") {
 			t.Errorf("%s(%s): signature %q", tc.name, tc.arguments, failure.Signature)
 		}
 	}

@@ -193,6 +193,9 @@ func (b *Broker) resolve(ctx context.Context, in toolCall) (Tool, error) {
 // toolAsServer returns the error for a name of a tool where a program has to name its server; nil
 // if no server has a tool of that name.
 func (b *Broker) toolAsServer(ctx context.Context, word string, servers []string, l Language) error {
+	if word == "" {
+		return nil
+	}
 	var found []Tool
 	all := b.tools(ctx, "")
 	for _, s := range servers {
@@ -200,7 +203,7 @@ func (b *Broker) toolAsServer(ctx context.Context, word string, servers []string
 			found = append(found, t)
 		}
 	}
-	if word == "" || len(found) == 0 {
+	if len(found) == 0 {
 		return nil
 	}
 	paths := make([]string, len(found))
@@ -298,7 +301,22 @@ func unknownTool(tools []Tool, server string, ambiguous bool, word string, l Lan
 
 // split splits "server.tool". Names of servers may contain dots: the longest that
 // matches counts.
+//
+// A program writes the name after "tools.", and so do models where that is left out.
 func split(name string, servers []string) (server, tool string, ok bool) {
+	if server, tool, ok = splitAt(name, servers); ok {
+		return server, tool, true
+	}
+	if rest, cut := strings.CutPrefix(name, "tools."); cut {
+		if server, tool, ok = splitAt(rest, servers); ok {
+			return server, tool, true
+		}
+	}
+	return strings.Cut(name, ".")
+}
+
+// splitAt returns the longest server that a name begins with, and the rest.
+func splitAt(name string, servers []string) (server, tool string, ok bool) {
 	for _, s := range servers {
 		for _, prefix := range []string{s + ".", serverIdentifier(s) + "."} {
 			if strings.HasPrefix(name, prefix) && len(prefix) > len(server)+1 {
@@ -306,10 +324,7 @@ func split(name string, servers []string) (server, tool string, ok bool) {
 			}
 		}
 	}
-	if ok {
-		return server, tool, true
-	}
-	return strings.Cut(name, ".")
+	return server, tool, ok
 }
 
 func suggest(word string, names []string) string {
