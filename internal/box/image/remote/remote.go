@@ -4,6 +4,7 @@ package remote
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -52,7 +53,7 @@ type Config struct {
 
 // known is the document that keeps an answer.
 type known struct {
-	Asked        bool                `json:"asked"`
+	Question     string              `json:"question"` // that was asked, as questionID returns it
 	Interpreters []image.Interpreter `json:"interpreters"`
 }
 
@@ -61,7 +62,7 @@ func (c Config) kept() *statefile.File[known] {
 }
 
 // Open describes the image of the maker's root. It makes a machine unless StateDir has the
-// answer. Errors: those of machine.Maker.Boot and of the agent connection.
+// answer. Errors: those of machine.Maker.Boot, of the agent connection and of the file.
 func Open(ctx context.Context, cfg Config) (*image.Image, error) {
 	root := cfg.Maker.Root
 	kept := cfg.kept()
@@ -69,14 +70,14 @@ func Open(ctx context.Context, cfg Config) (*image.Image, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read what is known of image %s: %w", root.Image.Name, err)
 	}
-	if !k.Asked {
+	if k.Question != questionID() {
 		if cfg.Progress != nil {
 			cfg.Progress("starting a box of " + root.Image.Name + " to look for interpreters; later starts reuse the result")
 		}
 		if k.Interpreters, err = ask(ctx, cfg); err != nil {
 			return nil, fmt.Errorf("look into image %s: %w", root.Image.Name, err)
 		}
-		k.Asked = true
+		k.Question = questionID()
 		if err := kept.Update(ctx, func(d *known) error { *d = k; return nil }); err != nil {
 			return nil, fmt.Errorf("note what is in image %s: %w", root.Image.Name, err)
 		}
@@ -138,17 +139,17 @@ func (o *output) Output(ch protocol.Channel, p []byte) {
 }
 func (o *output) Display(protocol.Display) {}
 
-// run returns the standard output of a program; "" if it fails or there is none.
+// run returns the standard output of a program; "" if it fails or there is none. It is an
+// error if the program does not end in time or the agent cannot tell.
 func run(ctx context.Context, agent *client.Conn, argv []string) (string, error) {
 	var out output
 	res, err := agent.Exec(ctx, protocol.Exec{Argv: argv, Dir: "/", TimeoutMS: askTimeout.Milliseconds(), Capture: protocol.Capture{Head: maxAnswer}}, nil, &out)
-	var refused *protocol.Error
 	switch {
-	case errors.As(err, &refused): // such as a path that does not exist
-		return "", nil
 	case err != nil:
 		return "", err
-	case res.Code != 0 || res.Stopped != "":
+	case res.Stopped != "": // a busy node, say; the answer is kept for good
+		return "", fmt.Errorf("ask %s for its version: stopped: %s", argv[0], res.Stopped)
+	case res.Code != 0: // such as that of a path that does not exist
 		return "", nil
 	}
 	return string(out.b), nil
@@ -160,6 +161,11 @@ type answer struct {
 	Version   string   `json:"version"`
 	Prefix    string   `json:"prefix"`
 	Libraries []string `json:"libraries"`
+}
+
+// questionID identifies what this version of Glovebox asks images.
+func questionID() string {
+	return fmt.Sprintf("%.16x", sha256.Sum256([]byte(pythonQuestion())))
 }
 
 // pythonQuestion is the program that prints an answer. It looks for modules without

@@ -66,7 +66,7 @@ func TestOpen_UsesTheAnswerThatItKept(t *testing.T) {
 		t.Fatalf("an engine without images: got %+v, %v after %d machines; want its error", img, err, machines)
 	}
 	want := image.Interpreter{Language: image.Python, Path: "/usr/bin/python3", Version: "3.13.1", Prefix: "/usr"}
-	if err := cfg.kept().Update(t.Context(), func(d *known) error { *d = known{true, []image.Interpreter{want}}; return nil }); err != nil {
+	if err := cfg.kept().Update(t.Context(), func(d *known) error { *d = known{questionID(), []image.Interpreter{want}}; return nil }); err != nil {
 		t.Fatal(err)
 	}
 	img, err := Open(t.Context(), cfg)
