@@ -41,24 +41,24 @@ type Config struct {
 
 // Engine runs guests under gVisor. It implements engine.Engine.
 type Engine struct {
-	cfg    Config
-	log    *slog.Logger
-	dir    *stateDir
-	roots  *roots
-	spawn  *spawner
-	users  *users
-	vols   *volumes
-	cpus   *processors
-	groups *cgroups // nil without cgroups
-	watch  *watcher
-	disk   *disk
-	agents *digests      // of agents' executables
-	checks *checks       // of snapshots' files
-	boots  chan struct{} // a token per boot in progress
-	info   engine.Info
-	set    *guests.Set[*guest]
-	sweeps sync.WaitGroup // the sweeper
-	hangs  time.Duration  // hangTimeout; tests set less before they create guests
+	cfg       Config
+	log       *slog.Logger
+	dir       *stateDir
+	roots     *roots
+	spawn     *spawner
+	users     *users
+	vols      *volumes
+	cpus      *processors
+	groups    *cgroups // nil without cgroups
+	watch     *watcher
+	disk      *disk
+	agents    *digests      // of agents' executables
+	checks    *checks       // of snapshots' files
+	boots     chan struct{} // a token per boot in progress
+	info      engine.Info
+	set       *guests.Set[*guest]
+	sweeps    sync.WaitGroup // the sweeper
+	hangLimit time.Duration  // hangTimeout; tests set less before they create guests
 
 	closeOnce sync.Once
 	closeErr  error
@@ -96,20 +96,20 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 		return nil, fmt.Errorf("open gvisor engine: %w", errors.Join(err, dir.close()))
 	}
 	e := &Engine{
-		disk:   shared,
-		cfg:    cfg,
-		log:    cfg.Log,
-		dir:    dir,
-		roots:  newRoots(dir),
-		spawn:  newSpawner(),
-		users:  newUsers(),
-		vols:   newVolumes(cfg.Log),
-		cpus:   newProcessors(),
-		agents: newDigests(),
-		checks: newChecks(time.Now),
-		boots:  make(chan struct{}, cfg.Boots),
-		set:    guests.NewSet[*guest](),
-		hangs:  hangTimeout,
+		disk:      shared,
+		cfg:       cfg,
+		log:       cfg.Log,
+		dir:       dir,
+		roots:     newRoots(dir),
+		spawn:     newSpawner(),
+		users:     newUsers(),
+		vols:      newVolumes(cfg.Log),
+		cpus:      newProcessors(),
+		agents:    newDigests(),
+		checks:    newChecks(time.Now),
+		boots:     make(chan struct{}, cfg.Boots),
+		set:       guests.NewSet[*guest](),
+		hangLimit: hangTimeout,
 	}
 	var noGroups error
 	e.groups, noGroups = openCgroups(dir.name)

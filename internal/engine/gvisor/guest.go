@@ -283,7 +283,7 @@ func (g *guest) setPaused(ctx context.Context, paused bool) error {
 	if err := g.enter(ctx); err != nil {
 		return err
 	}
-	return g.see(ctx, g.e.hangs, func() error {
+	return g.callSentry(ctx, g.e.hangLimit, func() error {
 		if g.paused == paused {
 			return nil
 		}
@@ -317,7 +317,7 @@ func (g *guest) callPause(paused bool) error {
 }
 
 // enter acquires the exclusive right to pause, resume or snapshot the guest. The
-// caller releases it with leave or see.
+// caller releases it with leave or callSentry.
 func (g *guest) enter(ctx context.Context) error {
 	select {
 	case g.pause <- struct{}{}:
@@ -337,12 +337,12 @@ func (g *guest) enter(ctx context.Context) error {
 
 func (g *guest) leave() { <-g.pause }
 
-// see makes a call to the sentry that pauses, resumes or snapshots the guest, and
+// callSentry makes a call to the sentry that pauses, resumes or snapshots the guest, and
 // leaves. The sentry counts pauses, so such a call always runs to its end: if ctx
 // ends first, a goroutine completes it and leaves then. The end of the guest ends it
 // too. A sentry that has not answered within limit hangs, possibly with its guest
 // paused, and is killed.
-func (g *guest) see(ctx context.Context, limit time.Duration, call func() error) error {
+func (g *guest) callSentry(ctx context.Context, limit time.Duration, call func() error) error {
 	done := make(chan error, 1)
 	hung := time.AfterFunc(limit, func() {
 		g.kill(engine.ExitCrashed, fmt.Sprintf("sentry did not answer within %v while it paused or stored the guest", limit))

@@ -63,13 +63,13 @@ func (g *guest) trySnapshot(ctx context.Context, dir string) error {
 		g.leave()
 		return err
 	}
-	limit := g.e.hangs + time.Duration(pages/slowestDisk)*time.Second
+	limit := g.e.hangLimit + time.Duration(pages/slowestDisk)*time.Second
 	return g.write(ctx, dir, pages <= maxStaged && !memory, limit)
 }
 
-// slowestDisk is the rate, in bytes a second, at which a disk must take the pages of a
-// snapshot for the sentry not to be considered hung.
-const slowestDisk = 4 << 20
+// slowestDisk is the rate, in bytes a second, at which a disk that other guests use too
+// must take the pages of one snapshot for the sentry not to be considered hung.
+const slowestDisk = 256 << 10
 
 // inMemory reports whether a directory is on a tmpfs.
 func inMemory(dir string) bool {
@@ -114,7 +114,7 @@ func (e *Engine) checkRoom(dir string, pages uint64) error {
 }
 
 // write writes the snapshot and leaves; the caller has called enter. After an error
-// dir is empty. For limit see guest.see.
+// dir is empty. For limit see callSentry.
 func (g *guest) write(ctx context.Context, dir string, stage bool, limit time.Duration) error {
 	img, files, err := newImage(dir, stage)
 	if err != nil {
@@ -126,7 +126,7 @@ func (g *guest) write(ctx context.Context, dir string, stage bool, limit time.Du
 	m.Renewed = g.renewed
 	m.Disk = fileBytes(g.disk)
 	// The call owns the files, since it may outlive this function.
-	err = g.see(ctx, limit, func() error {
+	err = g.callSentry(ctx, limit, func() error {
 		defer closeAll(files)
 		// The sentry saves the guest's unread input but does not wake a reader for it:
 		// the reader would not see that input until more arrives.

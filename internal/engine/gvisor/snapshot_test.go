@@ -258,7 +258,7 @@ func TestSnapshot_InMemory(t *testing.T) {
 // The guest ends with the reason, so that its owner gets another one.
 func TestHang_EndsTheGuest(t *testing.T) {
 	e := open(t)
-	e.hangs = 200 * time.Millisecond
+	e.hangLimit = 200 * time.Millisecond
 	for what, call := range map[string]func(b *box) error{
 		"pause": func(b *box) error { return e.Pause(t.Context(), b.ID()) },
 		"store": func(b *box) error {
