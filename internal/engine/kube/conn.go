@@ -44,7 +44,8 @@ func newConn(ctx context.Context, g *guest) (*conn, error) {
 }
 
 // connect runs the helper in the Pod and greets it. It returns how many bytes the helper
-// has received in the session.
+// has received in the session. The cluster runs commands by the name of a Pod, so that
+// another Pod of that name may have got the command: it learns nothing of the session.
 func (c *conn) connect(ctx context.Context, resume bool) (*kubeapi.Command, podlink.Turn, uint64, error) {
 	turn, err := c.session.Begin()
 	if err != nil {
@@ -52,6 +53,11 @@ func (c *conn) connect(ctx context.Context, resume bool) (*kubeapi.Command, podl
 	}
 	command, err := c.g.e.api.Exec(ctx, c.g.e.namespace, c.g.name, containerName, c.g.helper, "link")
 	if err != nil {
+		return nil, turn, 0, err
+	}
+	// A UID never comes back: if the Pod is there now, it was when the command started.
+	if err := c.g.confirm(ctx); err != nil {
+		command.Close()
 		return nil, turn, 0, err
 	}
 	stop := context.AfterFunc(ctx, func() { command.Close() })

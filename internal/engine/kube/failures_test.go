@@ -2,6 +2,7 @@ package kube
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -14,9 +15,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/coder/websocket"
 
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/engine/guests"
@@ -164,4 +168,67 @@ func TestSweep_LogsFailures(t *testing.T) {
 		!strings.Contains(lines[2], "level=DEBUG") || !strings.Contains(lines[2], logkey.Error+"=") {
 		t.Errorf("logged:\n%s", log)
 	}
+}
+
+// TestWatch_EndsAtOnce: a cluster, or a proxy before it, that ends each watch at once does not
+// keep the server busy.
+func TestWatch_EndsAtOnce(t *testing.T) {
+	for name, end := range map[string]string{
+		"without an event": "",
+		"expired":          `{"type":"ERROR","object":{"kind":"Status","code":410}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			var watches atomic.Int32
+			e, _ := failing(t, func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Query().Get("watch") == "" {
+					io.WriteString(w, "{}")
+					return
+				}
+				watches.Add(1)
+				io.WriteString(w, end)
+			})
+			begun := time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), minWatch/2)
+			defer cancel()
+			e.watch(ctx, "1")
+			if n, most := watches.Load(), int32(1+time.Since(begun)/minWatch); n > most {
+				t.Errorf("%d watches in %v, more than %d", n, time.Since(begun), most)
+			}
+		})
+	}
+}
+
+// TestDial_AnotherPodOfThatName: a Pod that took the name of a guest's is told nothing.
+func TestDial_AnotherPodOfThatName(t *testing.T) {
+	told := make(chan int, 1)
+	e, _ := failing(t, func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasSuffix(r.URL.Path, "/exec") {
+			io.WriteString(w, `{"metadata":{"name":"box-b","uid":"another"}}`)
+			return
+		}
+		ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{"v5.channel.k8s.io"}})
+		if err != nil {
+			return
+		}
+		defer ws.CloseNow()
+		_, b, _ := ws.Read(r.Context()) // fails once the client has closed the connection
+		told <- len(b)
+	})
+	e.set, e.byID = guests.NewSet[*guest](), make(map[string]*guest)
+	pod := new(kubeapi.Pod)
+	pod.Metadata.Name, pod.Metadata.UID = "box-b", "u"
+	g := e.adopt("b", pod, func() {})
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if _, err := g.Dial(ctx); !errors.Is(err, engine.ErrGone) {
+		t.Errorf("got %v, want ErrGone", err)
+	}
+	if n := <-told; n > 0 {
+		t.Errorf("the other Pod got %d bytes", n)
+	}
+	if !isClosed(g.gone) {
+		t.Error("the engine does not know that the Pod is gone")
+		g.vanished()
+	}
+	e.workers.Wait()
 }

@@ -227,18 +227,21 @@ func (g *guest) remove() {
 		case <-timer.C:
 		}
 		if deleted {
-			g.check()
+			_ = g.confirm(context.Background()) // asked again if the cluster does not answer
 		}
 		wait = min(2*wait, maxBackoff)
 	}
 }
 
-// check asks whether the cluster still has the Pod.
-func (g *guest) check() {
-	pod, err := g.e.api.GetPod(context.Background(), g.e.namespace, g.name)
+// confirm returns an error unless the cluster still has the Pod: ErrGone if it has none of
+// that name, or another one, and otherwise that of the cluster.
+func (g *guest) confirm(ctx context.Context) error {
+	pod, err := g.e.api.GetPod(ctx, g.e.namespace, g.name)
 	if kubeapi.Code(err) == http.StatusNotFound || err == nil && pod.Metadata.UID != g.uid {
 		g.vanished()
+		return engine.ErrGone
 	}
+	return err
 }
 
 // ID returns the id passed to Create.

@@ -43,11 +43,26 @@ func (e *Engine) list(ctx context.Context) (string, error) {
 	return version, nil
 }
 
+// minWatch is the least time between the beginnings of two watches. A watch lasts minutes; a
+// cluster, or a proxy before it, that ends each at once must not get thousands a second.
+const minWatch = time.Second
+
+// pause waits for d, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
 // watch tells guests about their Pods until ctx ends. After a failure it lists again: an
 // event may have been missed.
 func (e *Engine) watch(ctx context.Context, version string) {
 	wait := time.Duration(0)
 	for ctx.Err() == nil {
+		begun := time.Now()
 		next, err := e.api.WatchPods(ctx, e.namespace, selector, version, func(ev kubeapi.Event) {
 			wait = 0
 			g := e.guestOf(ev.Pod)
@@ -61,20 +76,17 @@ func (e *Engine) watch(ctx context.Context, version string) {
 		})
 		if err == nil {
 			version = next
-			continue
 		}
-		for ctx.Err() == nil {
+		if err == nil || errors.Is(err, kubeapi.ErrExpired) {
+			pause(ctx, minWatch-time.Since(begun))
+		}
+		for err != nil && ctx.Err() == nil {
 			if !errors.Is(err, kubeapi.ErrExpired) {
 				wait = min(max(2*wait, 100*time.Millisecond), maxBackoff)
 				e.log.Debug("the watch of Pods broke", logkey.Retry, wait, logkey.Error, err)
-				select {
-				case <-time.After(wait):
-				case <-ctx.Done():
-				}
+				pause(ctx, wait)
 			}
-			if version, err = e.list(ctx); err == nil {
-				break
-			}
+			version, err = e.list(ctx)
 		}
 	}
 }
