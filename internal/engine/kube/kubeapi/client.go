@@ -144,7 +144,7 @@ func (c *Client) open(ctx context.Context, r request) (*http.Response, error) {
 		body = bytes.NewReader(b)
 	}
 	u := c.url(r.path, r.query)
-	op := r.method + " " + u.Path
+	op := r.method + " " + line(u.Path, 400) // it may have a name that the cluster gave
 	req, err := http.NewRequestWithContext(ctx, r.method, u.String(), body)
 	if err != nil {
 		return nil, err

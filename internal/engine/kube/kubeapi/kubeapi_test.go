@@ -82,6 +82,15 @@ func TestGetPod_EscapesNames(t *testing.T) {
 	}
 }
 
+// TestDeletePod_ErrorOfALongName: names of Pods come from the cluster, too.
+func TestDeletePod_ErrorOfALongName(t *testing.T) {
+	c := hostile(t, answer(500, ""))
+	err := c.DeletePod(t.Context(), "boxes", "a\x1b[31m\n"+strings.Repeat("x", 10_000), "u", 1)
+	if Code(err) != 500 || len(err.Error()) > 1000 || strings.ContainsAny(err.Error(), "\x1b\n") {
+		t.Errorf("got %d bytes: %.100q", len(err.Error()), err)
+	}
+}
+
 func TestGetPod_ClusterIsDown(t *testing.T) {
 	c := hostile(t, nil)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
