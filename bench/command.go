@@ -33,22 +33,41 @@ func prepare(ctx context.Context, argv ...string) *exec.Cmd {
 // timed runs a program and returns its duration in milliseconds. A nil env stands for this
 // program's environment. It returns an error unless the output is want.
 func timed(ctx context.Context, want string, env []string, argv ...string) (float64, error) {
+	took, got, err := output(ctx, env, argv...)
+	if err != nil {
+		return 0, err
+	}
+	if got != want {
+		return 0, fmt.Errorf("it printed %.100q, want %q", got, want)
+	}
+	return took, nil
+}
+
+// printed runs a program and returns the number that it prints. A nil env stands for this
+// program's environment.
+func printed(ctx context.Context, env []string, argv ...string) (float64, error) {
+	_, got, err := output(ctx, env, argv...)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseFloat(got, 64)
+}
+
+// output runs a program and returns its duration in milliseconds and its standard output.
+func output(ctx context.Context, env []string, argv ...string) (took float64, stdout string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
 	cmd := prepare(ctx, argv...)
 	cmd.Env = env
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	var out, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &stderr
 	begun := time.Now()
-	err := cmd.Run()
-	took := ms(time.Since(begun))
+	err = cmd.Run()
+	took = ms(time.Since(begun))
 	if err != nil {
-		return 0, fmt.Errorf("%w: %s", err, lastLine(stderr.String()))
+		return 0, "", fmt.Errorf("%w: %s", err, lastLine(stderr.String()))
 	}
-	if got := strings.TrimSpace(stdout.String()); got != want {
-		return 0, fmt.Errorf("it printed %.100q, want %q", got, want)
-	}
-	return took, nil
+	return took, strings.TrimSpace(out.String()), nil
 }
 
 // lastLine returns the last line of a traceback or usage, which names the error.

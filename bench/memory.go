@@ -40,7 +40,7 @@ func memoryScenario(ctx context.Context, b *bench) error {
 				return err
 			}
 		}
-		m, err := b.memoryOfBoxes(ctx, state, kind.language, kind.code, "GLOVEBOX_PRELOAD="+kind.preload)
+		m, err := b.memoryOfBoxes(ctx, b.n(8, 2), state, kind.language, kind.code, "GLOVEBOX_PRELOAD="+kind.preload)
 		if err != nil {
 			return err
 		}
@@ -87,9 +87,9 @@ func each(before, after proc.Memory, n int) proc.Memory {
 	return proc.Memory{PSS: (after.PSS - before.PSS) / by, Shared: (after.Shared - before.Shared) / by, Whole: (after.Whole - before.Whole) / by}
 }
 
-// memoryOfBoxes creates boxes, runs code in each and returns the memory of one. The first box
-// comes before the measurement, so that shared memory does not count.
-func (b *bench) memoryOfBoxes(ctx context.Context, state, language, code string, settings ...string) (proc.Memory, error) {
+// memoryOfBoxes creates n boxes, runs code in each and returns the memory of one. One more
+// box comes before the measurement, so that shared memory does not count.
+func (b *bench) memoryOfBoxes(ctx context.Context, n int, state, language, code string, settings ...string) (proc.Memory, error) {
 	s, err := b.serve(ctx, state, append(settings, "GLOVEBOX_POOL_SIZE=0", "GLOVEBOX_PAUSE_AFTER=never")...)
 	if err != nil {
 		return proc.Memory{}, err
@@ -116,7 +116,6 @@ func (b *bench) memoryOfBoxes(ctx context.Context, state, language, code string,
 	if err != nil {
 		return proc.Memory{}, err
 	}
-	n := b.n(8, 2)
 	for range n {
 		if err := more(); err != nil {
 			return proc.Memory{}, err

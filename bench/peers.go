@@ -4,10 +4,7 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 
@@ -18,7 +15,8 @@ import (
 // ours; its own row uses all samples.
 type peer struct {
 	id, name string
-	once     func(context.Context) (float64, error) // one sample, in milliseconds
+	once     func(context.Context) (float64, error) // one sample
+	rate     string                                 // unit of samples that are better when larger; if empty, they are milliseconds
 	samples  []float64
 	why      string // it cannot run here
 }
@@ -44,6 +42,9 @@ func (p *peer) sample(ctx context.Context) (float64, bool) {
 func (p *peer) figure(samples []float64) report.Figure {
 	if p.why != "" {
 		return report.Absent(p.id, p.name, p.why).As(report.Peer)
+	}
+	if p.rate != "" {
+		return report.Measured(p.id, p.name, p.rate, samples...).MoreIsBetter().As(report.Peer)
 	}
 	return report.Measured(p.id, p.name, "ms", samples...).As(report.Peer)
 }
@@ -184,51 +185,6 @@ func (p *peers) node() string {
 		return pinned
 	}
 	return "node"
-}
-
-// podman runs an interpreter of the host in a new container: the same program and files,
-// without network.
-type podman struct {
-	root string
-	runs int
-}
-
-func (p *peers) runPodman(ctx context.Context) (float64, error) {
-	if p.container == nil {
-		if _, err := exec.LookPath("podman"); err != nil {
-			return 0, errors.New("no podman: apt-get install podman runc")
-		}
-		c := &podman{root: filepath.Join(p.b.dir, "podman-root")}
-		for _, d := range []string{"etc", "tmp", "proc", "dev", "sys", "run", "usr", "home", "var"} {
-			if err := os.MkdirAll(filepath.Join(c.root, d), 0o755); err != nil {
-				return 0, err
-			}
-		}
-		for _, d := range []string{"bin", "sbin", "lib", "lib64"} {
-			if err := os.Symlink("usr/"+d, filepath.Join(c.root, d)); err != nil {
-				return 0, err
-			}
-		}
-		p.container = c
-	}
-	return p.container.run(ctx, p.b.python)
-}
-
-func (c *podman) run(ctx context.Context, python string) (float64, error) {
-	c.runs++
-	name := fmt.Sprintf("glovebox-bench-%d-%d", os.Getpid(), c.runs)
-	// runc, because crun refuses hybrid cgroups. The ulimits, because podman's defaults
-	// may exceed the machine's limits.
-	took, err := timed(ctx, "1", nil, "podman", "--runtime", "runc", "run", "--rm", "--name", name, "--network", "none",
-		"--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024",
-		"-v", "/usr:/usr:ro", "--rootfs", c.root, python, "-c", "print(1)")
-	if err != nil {
-		// An interrupted run may have left one.
-		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopDelay)
-		defer cancel()
-		exec.CommandContext(clean, "podman", "rm", "--force", "--ignore", name).Run()
-	}
-	return took, err
 }
 
 // peersScenario samples every peer, including those of no other scenario.

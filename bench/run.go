@@ -40,6 +40,8 @@ var scenarios = []scenario{
 	{name: "sessions", about: "memory of idle MCP sessions, streams and connections", limit: 5 * time.Minute, run: sessionsScenario},
 	{name: "load", about: "well-behaved clients beside bad ones, and what is left of all", limit: 5 * time.Minute, run: loadScenario},
 	{name: "memory", about: "memory of idle boxes", limit: 5 * time.Minute, run: memoryScenario},
+	{name: "egress", about: "requests, bytes and pip install through the egress, beside the host and podman", limit: 6 * time.Minute, run: egressScenario},
+	{name: "images", about: "first box and memory of a 300 MB image, beside podman", limit: 8 * time.Minute, run: imagesScenario},
 	{name: "idle", about: "processor time of 50 idle contexts", limit: 6 * time.Minute, run: idleScenario},
 	{name: "live", about: "how many live contexts", limit: 5 * time.Minute, run: liveScenario},
 	{name: "asleep", about: "how many hibernated contexts", limit: 20 * time.Minute, run: hibernatedScenario},

@@ -38,21 +38,26 @@ const (
 
 // offersTemplates reports whether the binary has templates.
 func (b *bench) offersTemplates(ctx context.Context) bool {
-	// For an unknown command, --help prints the help of its parent.
-	help, _ := prepare(ctx, b.binary, "template", "build", "--help").CombinedOutput()
-	return strings.Contains(string(help), "glovebox template build")
+	return b.offers(ctx, "glovebox template build", "template", "build")
+}
+
+// offers reports whether the help of a command of the binary has a text. For an unknown
+// command, that is the help of its parent.
+func (b *bench) offers(ctx context.Context, text string, command ...string) bool {
+	help, _ := prepare(ctx, append(append([]string{b.binary}, command...), "--help")...).CombinedOutput()
+	return strings.Contains(string(help), text)
 }
 
 // buildTemplates builds the templates of a state directory once, so that no server does
 // during a measurement. It does nothing for a binary without templates.
-func (b *bench) buildTemplates(ctx context.Context, state, preload string) error {
+func (b *bench) buildTemplates(ctx context.Context, state, preload string, settings ...string) error {
 	if _, done := b.built[state]; done || !b.offersTemplates(ctx) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, templateLimit)
 	defer cancel()
 	cmd := prepare(ctx, b.binary, "template", "build")
-	cmd.Env = b.environment(state, "GLOVEBOX_PRELOAD="+preload)
+	cmd.Env = b.environment(state, append(settings, "GLOVEBOX_PRELOAD="+preload)...)
 	begun := time.Now()
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the templates: %w: %s", err, lastLine(string(text)))
