@@ -38,7 +38,8 @@ func imagesScenario(ctx context.Context, b *bench) error {
 		return err
 	}
 	image := "oci:" + dir
-	env := b.environment("images")
+	const ofImage = "GLOVEBOX_PYTHON=" // b.python is one of the machine
+	env := b.environment("images", ofImage)
 	run := func() (float64, error) {
 		took, err := timed(ctx, "1", env, b.binary, "run", "--image", image, "--", "/bin/sh", "-c", "echo 1")
 		if err != nil {
@@ -84,11 +85,11 @@ func imagesScenario(ctx context.Context, b *bench) error {
 		report.Measured("images.warm", warmName, "ms", warm...).Against(besideWarm.of(again)),
 		beside.of(first), besideWarm.of(again),
 	)
-	settings := []string{"GLOVEBOX_PRELOAD=" + nothing, "GLOVEBOX_IMAGE=" + image}
-	if err := b.buildTemplates(ctx, "image", nothing, settings[1]); err != nil {
+	settings := []string{"GLOVEBOX_IMAGE=" + image, ofImage}
+	if err := b.buildTemplates(ctx, "image", nothing, settings...); err != nil {
 		return err
 	}
-	m, err := b.memoryOfBoxes(ctx, b.n(9, 2), "image", "python", "print(1)", settings...)
+	m, err := b.memoryOfBoxes(ctx, b.n(9, 2), "image", "python", "print(1)", append(settings, "GLOVEBOX_PRELOAD="+nothing)...)
 	if err != nil {
 		return err
 	}

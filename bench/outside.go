@@ -90,5 +90,6 @@ func wheel() ([]byte, error) {
 	file(info+"METADATA", "Metadata-Version: 2.1\nName: benchwheel\nVersion: 1.0\n")
 	file(info+"WHEEL", "Wheel-Version: 1.0\nGenerator: bench\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
 	file(info+"RECORD", record)
-	return b.Bytes(), errors.Join(failed, z.Close())
+	failed = errors.Join(failed, z.Close()) // completes b
+	return b.Bytes(), failed
 }
