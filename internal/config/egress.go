@@ -208,7 +208,7 @@ func readNetworkFile(path string) (*networkFile, error) {
 	}
 	doc := &networkFile{}
 	if err := toml.NewDecoder(bytes.NewReader(data)).DisallowUnknownFields().Decode(doc); err != nil {
-		return nil, invalid("network-file: %s", tomlError(path, err))
+		return nil, invalid("network-file: %s", tomlError(path, data, err))
 	}
 	if doc.Default == nil && len(doc.Owner) == 0 && len(doc.Secret) == 0 {
 		return nil, invalid(`network-file: %s has no section: write [default] or [owner."token NAME"], and below it allow = ["pypi"]`, path)
@@ -220,7 +220,7 @@ func readNetworkFile(path string) (*networkFile, error) {
 }
 
 // tomlError describes an error of a TOML file with its position.
-func tomlError(path string, err error) string {
+func tomlError(path string, data []byte, err error) string {
 	var unknown *toml.StrictMissingError
 	if errors.As(err, &unknown) && len(unknown.Errors) > 0 {
 		first := unknown.Errors[0]
@@ -231,6 +231,11 @@ func tomlError(path string, err error) string {
 	if errors.As(err, &at) {
 		row, column := at.Position()
 		return fmt.Sprintf("%s:%d:%d: %s", path, row, column, inWords(at))
+	}
+	if m := findMisplaced(data); m != nil {
+		before := data[:m.offset]
+		row, column := bytes.Count(before, []byte("\n"))+1, m.offset-bytes.LastIndexByte(before, '\n')
+		return fmt.Sprintf("%s:%d:%d: %s", path, row, column, wrongKind(m.key, m.kind))
 	}
 	return fmt.Sprintf("%s: %v", path, err)
 }
@@ -256,13 +261,17 @@ func inWords(err *toml.DecodeError) string {
 	if m == nil {
 		return text
 	}
-	key := err.Key()
+	return wrongKind(err.Key(), m[1])
+}
+
+// wrongKind says that a value, or an element of a list, has the wrong kind.
+func wrongKind(key []string, kind string) string {
 	for i := len(key) - 1; i >= 0; i-- {
 		if want := wanted[key[i]]; want != "" {
-			return fmt.Sprintf("%s: got a value of the kind %s, want %s", strings.Join(key, "."), m[1], want)
+			return fmt.Sprintf("%s: got a value of the kind %s, want %s", strings.Join(key, "."), kind, want)
 		}
 	}
-	return fmt.Sprintf("%s: a value of the kind %s does not belong here", strings.Join(key, "."), m[1])
+	return fmt.Sprintf("%s: a value of the kind %s does not belong here", strings.Join(key, "."), kind)
 }
 
 // destinations parses the setting network.

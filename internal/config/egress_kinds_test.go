@@ -20,6 +20,13 @@ func TestReadNetwork_KindErrorsAreInWords(t *testing.T) {
 		{"[secret.api]\nas = [\"A\"]", "secret.api.as: got a value of the kind array, want a text in quotes"},
 		{"[secret]\napi = true", "want sections [secret.NAME]"},
 		{"[[default]]\nallow = []", "network.toml:1:"},
+		{"[default]\nallow = [\"pypi\", 5]", `network.toml:2:18: default.allow: got a value of the kind integer, want a list such as ["pypi", "example.org"]`},
+		{"[default]\nallow = [\n  \"pypi\", # a comment\n  true,\n]", "network.toml:4:3: default.allow: got a value of the kind boolean, want a list"},
+		{"[owner.\"token alice\"]\ndeny = [1.5]", "network.toml:2:9: owner.token alice.deny: got a value of the kind float, want a list"},
+		{"default = {allow = [\"pypi\", 7]}", "network.toml:1:29: default.allow: got a value of the kind integer, want a list"},
+		{"[[default.rule]]\nhosts = [\"pypi\"]\n[[default.rule]]\nhosts = [\"pypi\",\n 2026-01-02]", "network.toml:5:2: default.rule.hosts: got a value of the kind local date, want a list"},
+		{"[default]\nrule = [{hosts = [5]}]", "network.toml:2:19: default.rule.hosts: got a value of the kind integer, want a list"},
+		{"[[default.rule]]\nhosts = [\"pypi\"]\nmethods = [\"GET\", 5]", "network.toml:3:19: default.rule.methods: got a value of the kind integer, want a list such as [\"GET\"]"},
 	} {
 		_, err := (&Config{NetworkFile: networkPath(t, test.text)}).ReadNetwork()
 		if err == nil {

@@ -148,6 +148,7 @@ func TestReadNetwork_FileOfOthers(t *testing.T) {
 func FuzzReadNetwork(f *testing.F) {
 	f.Add(exampleNetwork)
 	f.Add("[default]\nallow = [\"pypl\"]")
+	f.Add("[default]\nallow = [\"pypi\", true]\nrule = [{hosts = [5, 1.5]}]")
 	path := filepath.Join(f.TempDir(), "network.toml")
 	f.Fuzz(func(t *testing.T, text string) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
