@@ -98,6 +98,9 @@ func Directory(dir string) (*Image, error) {
 	if i, ok := nodeIn(root); ok {
 		img.Interpreters[JavaScript] = i
 	}
+	if warning := accountWarning(root); warning != "" {
+		img.Warnings = append(img.Warnings, warning)
+	}
 	return img, nil
 }
 

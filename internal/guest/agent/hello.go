@@ -209,26 +209,6 @@ func mergeEnv(base, over []string) []string {
 	return env
 }
 
-// userName returns the user's name from the guest's own /etc/passwd.
-func userName(uid int) string {
-	if uid < 0 {
-		uid = os.Geteuid()
-	}
-	b, err := readBounded("/etc/passwd", 1<<20)
-	if err == nil {
-		for line := range strings.Lines(string(b)) {
-			f := strings.Split(line, ":")
-			if len(f) > 2 && f[2] == fmt.Sprint(uid) {
-				return f[0]
-			}
-		}
-	}
-	if uid == 0 {
-		return "root"
-	}
-	return "user"
-}
-
 // readBounded reads at most n bytes of a file.
 func readBounded(path string, n int) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)

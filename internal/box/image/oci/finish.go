@@ -1,7 +1,6 @@
 package oci
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"strings"
@@ -11,9 +10,6 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/box/machine"
 	"github.com/glovebox-dev/glovebox/internal/erofs"
 )
-
-// maxAccounts bounds /etc/passwd and /etc/group.
-const maxAccounts = 1 << 20
 
 // finish adds what a box needs: the mount points of the guest's kernel and of the agent,
 // the home directory and account of user code, and files of /etc that name the host and
@@ -51,7 +47,7 @@ func (m *merger) finish(data io.ReaderAt) error {
 		"group":  {"root:x:0:\n", fmt.Sprintf("%%s:x:%d:\n", engine.UserID)},
 	} {
 		text := lines.standard
-		if i := m.lookup("/etc/" + name); i != nil && i.Type() == erofs.TypeRegular && i.Size <= maxAccounts {
+		if i := m.lookup("/etc/" + name); i != nil && i.Type() == erofs.TypeRegular && i.Size <= image.MaxAccounts {
 			b := make([]byte, i.Size)
 			if _, err := data.ReadAt(b, i.Offset); err != nil && err != io.EOF {
 				return err
@@ -68,15 +64,13 @@ func (m *merger) finish(data io.ReaderAt) error {
 // withAccount adds the account of user code to the text of /etc/passwd or /etc/group,
 // unless its id is taken: then the image has an account for it.
 func withAccount(text, format string) string {
+	if image.HasAccount(text) {
+		return text
+	}
 	taken := make(map[string]bool)
-	lines := bufio.NewScanner(strings.NewReader(text))
-	lines.Buffer(nil, maxAccounts+1)
-	for lines.Scan() {
-		fields := strings.Split(lines.Text(), ":")
-		taken[fields[0]] = true
-		if len(fields) > 2 && fields[2] == fmt.Sprint(engine.UserID) {
-			return text
-		}
+	for line := range strings.Lines(text) {
+		name, _, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ":")
+		taken[name] = true
 	}
 	if text != "" && !strings.HasSuffix(text, "\n") {
 		text += "\n"
