@@ -5,6 +5,7 @@ package cli
 import (
 	"archive/tar"
 	"bytes"
+	"compress/gzip"
 	"io"
 	"log"
 	"net/http/httptest"
@@ -22,51 +23,96 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/erofs/erofstest"
 )
 
-// pushBusybox pushes an image with busybox and /etc/mark to a registry.
-func pushBusybox(t *testing.T, ref, mark string) {
-	t.Helper()
-	busybox, err := os.ReadFile(erofstest.Busybox(t))
+// A testLayer collects the files of an image with a single layer. Directories need no
+// entries.
+type testLayer struct {
+	t *testing.T
+	b bytes.Buffer
+	w *tar.Writer
+}
+
+func newTestLayer(t *testing.T) *testLayer {
+	l := &testLayer{t: t}
+	l.w = tar.NewWriter(&l.b)
+	return l
+}
+
+// add adds a file or, with a target, a link.
+func (l *testLayer) add(name string, mode int64, content []byte, target string) {
+	l.t.Helper()
+	h := &tar.Header{Name: strings.TrimPrefix(name, "/"), Mode: mode, Size: int64(len(content)), Linkname: target}
+	if target != "" {
+		h.Typeflag = tar.TypeSymlink
+	}
+	if err := l.w.WriteHeader(h); err != nil {
+		l.t.Fatal(err)
+	}
+	if _, err := l.w.Write(content); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// addHostFile adds the content of a file of this machine.
+func (l *testLayer) addHostFile(name, from string) {
+	l.t.Helper()
+	content, err := os.ReadFile(from)
 	if err != nil {
-		t.Fatal(err)
+		l.t.Fatal(err)
 	}
-	var b bytes.Buffer
-	w := tar.NewWriter(&b)
-	file := func(name, content string, mode int64) {
-		if err := w.WriteHeader(&tar.Header{Name: name, Mode: mode, Size: int64(len(content))}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.WriteString(w, content); err != nil {
-			t.Fatal(err)
-		}
-	}
-	file("bin/busybox", string(busybox), 0o755)
-	file("etc/mark", mark, 0o644)
-	for _, applet := range erofstest.Applets(t) {
-		if applet == "busybox" {
-			continue
-		}
-		if err := w.WriteHeader(&tar.Header{Name: "bin/" + applet, Typeflag: tar.TypeSymlink, Linkname: "busybox"}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b.Bytes())), nil })
+	info, err := os.Stat(from)
 	if err != nil {
-		t.Fatal(err)
+		l.t.Fatal(err)
+	}
+	l.add(name, int64(info.Mode().Perm()|0o444), content, "")
+}
+
+// addBusybox adds a shell and its programs.
+func (l *testLayer) addBusybox() {
+	l.t.Helper()
+	l.addHostFile("bin/busybox", erofstest.Busybox(l.t))
+	for _, applet := range erofstest.Applets(l.t) {
+		if applet != "busybox" {
+			l.add("bin/"+applet, 0, nil, "busybox")
+		}
+	}
+}
+
+// push pushes the image to a registry and returns its digest.
+func (l *testLayer) push(ref string) (digest string) {
+	l.t.Helper()
+	if err := l.w.Close(); err != nil {
+		l.t.Fatal(err)
+	}
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(l.b.Bytes())), nil },
+		tarball.WithCompressionLevel(gzip.BestSpeed))
+	if err != nil {
+		l.t.Fatal(err)
 	}
 	img, err := mutate.AppendLayers(empty.Image, layer)
 	if err != nil {
-		t.Fatal(err)
+		l.t.Fatal(err)
 	}
 	parsed, err := name.ParseReference(ref)
 	if err != nil {
-		t.Fatal(err)
+		l.t.Fatal(err)
 	}
 	if err := remote.Write(parsed, img); err != nil {
-		t.Fatal(err)
+		l.t.Fatal(err)
 	}
+	hash, err := img.Digest()
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return hash.String()
+}
+
+// pushBusybox pushes an image with busybox and /etc/mark to a registry.
+func pushBusybox(t *testing.T, ref, mark string) (digest string) {
+	t.Helper()
+	l := newTestLayer(t)
+	l.addBusybox()
+	l.add("etc/mark", 0o644, []byte(mark), "")
+	return l.push(ref)
 }
 
 // TestImage_BoxesOfTwo serves boxes of an image of a registry. They run commands only, wake
