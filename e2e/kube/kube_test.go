@@ -125,6 +125,11 @@ func TestProgram_ServesBoxesOfACluster(t *testing.T) {
 		if strings.Contains(tool.Name, "snapshot") || strings.HasPrefix(tool.Name, "fork_") || strings.HasPrefix(tool.Name, "restore_") {
 			t.Errorf("%s is listed, and Pods have no snapshots", tool.Name)
 		}
+		for _, text := range []string{"this machine", "on disk", "hibernated"} {
+			if strings.Contains(tool.Description, text) {
+				t.Errorf("%s speaks of %q, and boxes are Pods of an image: %s", tool.Name, text, tool.Description)
+			}
+		}
 	}
 	if !slices.Contains(names, "execute_code") || !slices.Contains(names, "run_code") {
 		t.Errorf("the tools are %q", names)

@@ -171,21 +171,24 @@ func TestCodeMode_cannotAsk(t *testing.T) {
 	}
 }
 
-// TestCodeMode_declined connects with ?codemode=false.
+// TestCodeMode_declined connects with ?codemode=false: the client gets the descriptions of
+// a server without code mode, whose boxes have an image here.
 func TestCodeMode_declined(t *testing.T) {
 	boxes := withBoxes(t, nil)
 	_, url := serve(t, func(o *Options) {
 		boxes(o)
 		withCode(o, "")
+		o.Image = true
 	})
 	_, plain := serve(t, func(o *Options) {
 		boxes(o)
+		o.Image = true
 		o.Toolsets = []string{"sessions", "contexts"}
 	})
 	for _, version := range []string{"2025-06-18", revision.Modern} {
 		cs := dial(t, url+"?codemode=false", version)
 		want, wantDescription := toolNames(t, dial(t, plain, version))
-		if names, description := toolNames(t, cs); !slices.Equal(names, want) || description != wantDescription {
+		if names, description := toolNames(t, cs); !slices.Equal(names, want) || description != wantDescription || !strings.Contains(description, "container image") {
 			t.Errorf("%s: tools %q, execute_code: %s", version, names, description)
 		}
 		if text := cs.InitializeResult().Instructions; strings.Contains(text, "search_tools") {

@@ -25,6 +25,8 @@ type Options struct {
 	Toolsets []string // the sets to offer; none means all
 	// NoSnapshots leaves the set of snapshots out of all sets: the engine has none.
 	NoSnapshots bool
+	// NoHibernation and Image are for the descriptions of tools, as in tools.Offer.
+	NoHibernation, Image bool
 	// Network lists the destinations that the boxes of an owner can reach, in words for
 	// models. It is asked whenever tools are listed. nil: no box has a network.
 	Network func(box.Owner) []string

@@ -85,7 +85,10 @@ func New(opts Options) *Server {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	offer := tools.Offer{Sets: opts.Toolsets, Volumes: opts.Volumes, Code: opts.Tools.Code != nil, NoSnapshots: opts.NoSnapshots}
+	offer := tools.Offer{
+		Sets: opts.Toolsets, Volumes: opts.Volumes, Code: opts.Tools.Code != nil,
+		NoSnapshots: opts.NoSnapshots, NoHibernation: opts.NoHibernation, Image: opts.Image,
+	}
 	if m := opts.Tools.Boxes; m != nil {
 		offer.Volumes = len(m.Volumes()) > 0
 	}
@@ -222,8 +225,10 @@ func (s *Server) openTools() map[string]tasks.Policy {
 			case t.NeedsCode():
 				s.withoutCode[def.Name] = nil
 				s.readOnly[def.Name] = false // they may start servers
-			case def != t.Def:
-				s.withoutCode[def.Name] = t.Def
+			case s.offer.Code:
+				plain := s.offer
+				plain.Code = false
+				s.withoutCode[def.Name] = t.Definition(plain)
 			}
 			if t.Long {
 				tasked[t.Def.Name] = tasks.Policy{}

@@ -28,7 +28,9 @@ type info struct {
 	calls   string
 	// offline is the part of the description that says that there is no network.
 	offline string
-	family  family // the format of errors
+	// wordings are the parts of the description that are not true of every server.
+	wordings []wording
+	family   family // the format of errors
 
 	readOnly    bool
 	destructive bool
@@ -127,7 +129,7 @@ func newTool[In, Out any](d info, h func(context.Context, *Call, In) (Out, error
 			return do(ctx)
 		}
 	}
-	return Tool{Def: def, Set: d.set, Needs: d.needs, Long: d.long, alias: d.alias, volumes: d.volumes, code: d.code, calls: d.calls, offline: d.offline, online: in.schema, bind: bind}
+	return Tool{Def: def, Set: d.set, Needs: d.needs, Long: d.long, alias: d.alias, volumes: d.volumes, code: d.code, calls: d.calls, offline: d.offline, wordings: d.wordings, online: in.schema, bind: bind}
 }
 
 // ownerOf returns the owner of the boxes of a request: the authenticated caller, or

@@ -15,9 +15,10 @@ var executeCode = define(info{
 	title: "Execute code",
 	description: "Run Python or JavaScript in an isolated Linux sandbox, as in a notebook: the value of a last expression is shown, figures come back as images. " +
 		"Variables, imports and files stay in the session: pass the session_id of the answer to continue in it, leave it out for a new session. " +
-		"Python has the libraries of this machine, usually numpy, pandas and matplotlib. " + offlineCode + " " +
+		ownLibraries + " " + offlineCode + " " +
 		"Output over 24 KB is cut in the middle and kept whole in a file.",
-	calls: codeCalls, offline: offlineCode,
+	wordings: []wording{librariesWording},
+	calls:    codeCalls, offline: offlineCode,
 	set: Sessions, family: sessionErrors, destructive: true, long: true,
 }, func(ctx context.Context, c *Call, in executeCodeIn) (executeCodeOut, error) {
 	b, err := c.open(ctx, openOptions{id: in.SessionID, language: in.Language, template: in.Template, flavor: in.Flavor, network: in.Network})

@@ -13,7 +13,8 @@ import (
 var getSessions = define(info{
 	name:        "get_sessions",
 	title:       "List sessions",
-	description: "List the sessions, the newest first, with language, size, times and status. A paused or hibernated one wakes with its variables and files when it is called.",
+	description: "List the sessions, the newest first, with language, size, times and status. " + wakes,
+	wordings:    []wording{{noHibernation, wakes, pausedOne}},
 	set:         Sessions, family: sessionErrors, readOnly: true, idempotent: true,
 }, func(_ context.Context, c *Call, in getSessionsIn) (getSessionsOut, error) {
 	out := getSessionsOut{Sessions: []sessionItem{}}

@@ -9,7 +9,8 @@ import (
 var listContexts = define(info{
 	name:        "list_contexts",
 	title:       "List contexts",
-	description: "List the contexts with their names, languages, times and status, the newest first. All can be used: a paused or hibernated one wakes with its variables and files when it is called.",
+	description: "List the contexts with their names, languages, times and status, the newest first. " + contextsWake,
+	wordings:    []wording{{noHibernation, contextsWake, contextsPaused}},
 	set:         Contexts, family: runErrors, readOnly: true, idempotent: true,
 }, func(_ context.Context, c *Call, _ struct{}) (listContextsOut, error) {
 	out := listContextsOut{Contexts: []contextItem{}}

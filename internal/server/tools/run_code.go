@@ -13,8 +13,9 @@ var runCode = define(info{
 	title: "Run code in a context",
 	description: "Run Python or JavaScript in a context of create_context, as in a notebook; variables, imports and files stay in the context. " +
 		"The answer is JSON with stdout, stderr, success and execution_time in seconds; a program that fails has success false and its traceback in stderr. " +
-		"Figures come as images. Python has the libraries of this machine, usually numpy, pandas and matplotlib. " + offlineRun,
-	calls: codeCalls, offline: offlineRun,
+		"Figures come as images. " + ownLibraries + " " + offlineRun,
+	wordings: []wording{librariesWording},
+	calls:    codeCalls, offline: offlineRun,
 	set: Contexts, family: runErrors, destructive: true, long: true,
 }, func(ctx context.Context, c *Call, in runCodeIn) (runCodeOut, error) {
 	s, lease, own, err := c.context(ctx, in.ContextID)

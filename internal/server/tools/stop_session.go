@@ -9,7 +9,8 @@ import (
 var stopSession = define(info{
 	name:        "stop_session",
 	title:       "Stop a session",
-	description: "End a session and free what it uses. Its variables and files are gone; code that runs in it is ended. Idle sessions are kept on disk by themselves and need not be stopped.",
+	description: "End a session and free what it uses. Its variables and files are gone; code that runs in it is ended. " + idleKept,
+	wordings:    []wording{{noHibernation, idleKept, idleEnded}},
 	set:         Sessions, family: sessionErrors, destructive: true, idempotent: true,
 }, func(ctx context.Context, c *Call, in stopSessionIn) (stopSessionOut, error) {
 	kind, err := c.Boxes.Find(c.Owner, in.SessionID)

@@ -50,6 +50,11 @@ type Offer struct {
 	Code    bool     // whether code can call the tools of MCP servers
 	// NoSnapshots leaves out Snapshots, which the engine lacks.
 	NoSnapshots bool
+	// NoHibernation has descriptions say that idle boxes end. NoSnapshots implies it.
+	NoHibernation bool
+	// Image has descriptions speak of the container image of boxes instead of the
+	// interpreters and libraries of this machine.
+	Image bool
 }
 
 // Deps are the dependencies of the handlers.
@@ -96,6 +101,8 @@ type Tool struct {
 	calls   string          // added to the description with code mode
 	offline string          // in the description, if boxes have no network
 	online  json.RawMessage // the input schema, if they have one
+
+	wordings []wording // of the description
 
 	bind func(Deps) mcp.ToolHandler
 }
@@ -146,10 +153,17 @@ func (t *Tool) In(o Offer) bool {
 
 // Definition returns the definition of the tool in an offer. It is read-only.
 func (t *Tool) Definition(o Offer) *mcp.Tool {
-	if !o.Code || t.calls == "" {
+	o.NoHibernation = o.NoHibernation || o.NoSnapshots
+	description := reworded(t.Def.Description, t.wordings, o)
+	inCode := o.Code && t.calls != ""
+	if !inCode && description == t.Def.Description {
 		return t.Def
 	}
 	def := *t.Def
+	def.Description = description
+	if !inCode {
+		return &def
+	}
 	def.Description += " " + t.calls
 	annotations, open := *def.Annotations, true // the servers may reach anything
 	annotations.OpenWorldHint = &open
