@@ -45,7 +45,7 @@ func TestFailedCall_codes(t *testing.T) {
 	}
 }
 
-// TestUnavailable_identifier checks that a tool that is left out is told of with the reason, also
+// TestUnavailable_identifier checks that the error for a left-out tool gives the reason, also
 // by the identifier that programs write.
 func TestUnavailable_identifier(t *testing.T) {
 	w := newWorld(t, mcpkit.Trusted, Options{}, "tasks")

@@ -39,7 +39,7 @@ const (
 	Limit    policy.Reason = "limit"
 )
 
-// Unresolved is no reason of a refusal, but of a failure: a rule allows the name, and it has
+// Unresolved is the reason of a failure, not of a refusal: a rule allows the name, and it has
 // no address.
 const Unresolved policy.Reason = "unresolved"
 

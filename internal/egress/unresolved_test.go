@@ -16,7 +16,7 @@ func TestGate_UnresolvedIsNotRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.Close() // nobody listens there
+	l.Close() // so that connections to its address are refused
 	w := newWorld(t, Options{Resolver: noNames{}}, []string{"gone.example.org", "closed.example.org"}, "closed.example.org="+l.Addr().String())
 	proxy, socks := w.httpDoor(), w.door(protocol.Dial{Door: protocol.DoorSOCKS})
 	const unresolved = "Glovebox could not resolve gone.example.org: no such host. The policy allows it; check the name."
