@@ -174,13 +174,16 @@ func TestCalls_onlyOfTheRun(t *testing.T) {
 func TestCalls_endWithRun(t *testing.T) {
 	checkGoroutines(t)
 	l, _ := newConn(t)
+	const note = "Note: 1 tool call was still in progress and was cancelled; the tool may have run: tools.s.t\n"
 	for name, tc := range map[string]struct {
 		code  string
 		limit int64
+		note  string // to the program's error output
 	}{
-		"the program ends": {"import threading\nthreading.Thread(target=lambda: tools.s.t(), daemon=True).start()\nimport time\nwhile not os.path.exists('called'): time.sleep(0.01)", 50_000},
-		"time-out":         {"tools.s.t()", 500},
-		"gives up":         {"import asyncio\ntry:\n    await asyncio.wait_for(tools.s.t(), 0.3)\nexcept TimeoutError:\n    print('gave up')\nexcept asyncio.TimeoutError:\n    print('gave up')", 50_000},
+		"the program ends": {"import threading\nthreading.Thread(target=lambda: tools.s.t(), daemon=True).start()\nimport time\nwhile not os.path.exists('called'): time.sleep(0.01)", 50_000, ""},
+		"time-out":         {"tools.s.t()", 500, note},
+		"time-out, async":  {"await tools.s.t()", 500, note},
+		"gives up":         {"import asyncio\ntry:\n    await asyncio.wait_for(tools.s.t(), 0.3)\nexcept TimeoutError:\n    print('gave up')\nexcept asyncio.TimeoutError:\n    print('gave up')", 50_000, note},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l.Remove(t.Context(), protocol.Remove{Path: "called"})
@@ -207,6 +210,14 @@ func TestCalls_endWithRun(t *testing.T) {
 			}
 			if d := time.Since(start); d > 10*time.Second {
 				t.Errorf("took %v", d)
+			}
+			if got := string(r.err); !strings.Contains(got, tc.note) || tc.note == "" && got != "" {
+				t.Errorf("got the error output %q, want %q", got, tc.note)
+			}
+			// A note is of one run.
+			r = record{}
+			if _, err := l.RunWithCalls(t.Context(), protocol.Run{Kernel: "python", Language: "python", TimeoutMS: 50_000}, []byte("1"), &r, block); err != nil || strings.Contains(string(r.err), "Note:") {
+				t.Errorf("the next run: error output %q, %v", r.err, err)
 			}
 		})
 	}

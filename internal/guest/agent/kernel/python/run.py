@@ -84,8 +84,8 @@ def run(number, code, file=None):
         if S.child or getpid() != PID:
             leave_child(error)
         settle()
-        if "report_unawaited" in globals():  # the run may call tools
-            note = report_unawaited()
+        if "report_calls" in globals():  # the run may call tools
+            note = report_calls()
             if note:
                 guarded(sys.stderr.write, note + "\n")
         if "matplotlib.pyplot" in sys.modules and not file:

@@ -163,9 +163,45 @@ numbers = itertools.count()
 unawaited = {}  # name and weak reference of the calls that have not begun, by their numbers
 
 
+MAX_LEFT = 1000
+left = []  # names of the calls that the run left before the answer came
+
+
+def perform_now(data, name):
+    try:
+        return take_value(exchange(data))
+    except KeyboardInterrupt:  # a time-out, or an interrupt by the user
+        note_left(name)
+        raise
+
+
+def note_left(name):
+    if len(left) < MAX_LEFT:
+        left.append(name)
+
+
+def report_calls():
+    """Returns notes about the calls of the run that ends which were not awaited or not
+    waited for; None if there are none."""
+    notes = [note for note in (report_left(), report_unawaited()) if note]
+    return "\n".join(notes) or None
+
+
+def listed(names):
+    return ", ".join(dict.fromkeys(names[:5])) + (", ..." if len(names) > 5 else "")
+
+
+def report_left():
+    names = left[:]
+    left.clear()
+    if not names:
+        return None
+    if len(names) == 1:
+        return "Note: 1 tool call was still in progress and was cancelled; the tool may have run: " + listed(names)
+    return "Note: %d tool calls were still in progress and were cancelled; the tools may have run: %s" % (len(names), listed(names))
+
+
 def report_unawaited():
-    """Returns a note about the calls of the run that ends which were not awaited; None
-    if there are none."""
     names = [name for name, _ in unawaited.values()]
     for _, reference in list(unawaited.values()):
         call = reference()
@@ -174,10 +210,9 @@ def report_unawaited():
     unawaited.clear()
     if not names:
         return None
-    shown = ", ".join(dict.fromkeys(names[:5])) + (", ..." if len(names) > 5 else "")
     if len(names) == 1:
-        return "Note: 1 tool call was not awaited and did not run: " + shown
-    return "Note: %d tool calls were not awaited and did not run: %s" % (len(names), shown)
+        return "Note: 1 tool call was not awaited and did not run: " + listed(names)
+    return "Note: %d tool calls were not awaited and did not run: %s" % (len(names), listed(names))
 
 
 class PendingCall(collections.abc.Coroutine):
@@ -240,10 +275,15 @@ def perform(method, payload, name):
     """Calls now, or in async code returns what is to be awaited."""
     data = encode_call(method, payload)
     if not in_loop():
-        return take_value(exchange(data))
+        return perform_now(data, name)
 
     async def call():
-        return take_value(await exchange_async(data))
+        import asyncio
+        try:
+            return take_value(await exchange_async(data))
+        except asyncio.CancelledError:
+            note_left(name)
+            raise
     call.__qualname__ = call.__name__ = name
     return PendingCall(call(), name)
 
