@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -95,7 +96,7 @@ func swallows(t *testing.T) (addr string, client *tls.Config) {
 		l.Close()
 		wg.Wait()
 	})
-	first := true
+	var answered atomic.Bool // a connection over HTTP/2
 	wg.Go(func() {
 		for {
 			conn, err := l.Accept()
@@ -109,11 +110,10 @@ func swallows(t *testing.T) (addr string, client *tls.Config) {
 					return
 				}
 				protocol := c.ConnectionState().NegotiatedProtocol
-				if protocol == "h2" && !first {
+				if protocol == "h2" && answered.Swap(true) {
 					io.Copy(io.Discard, c)
 					return
 				}
-				first = first && protocol != "h2"
 				to := secure.Clone()
 				if protocol != "" {
 					to.NextProtos = []string{protocol}

@@ -31,10 +31,10 @@ func TestLimit_CountsOmitted(t *testing.T) {
 		if _, ok := l.Allow(); ok {
 			t.Error("two lines in one interval")
 		}
-		if time.Sleep(3*Interval - 1); l.Full() {
+		if time.Sleep(3*Interval - time.Nanosecond); l.Full() {
 			t.Error("the burst is back too early")
 		}
-		if time.Sleep(1); !l.Full() {
+		if time.Sleep(time.Nanosecond); !l.Full() {
 			t.Error("the burst does not come back")
 		}
 		if omitted, ok := l.Allow(); !ok || omitted != 1 {

@@ -65,8 +65,19 @@ func TestCancelled_GetsNoAnswer(t *testing.T) {
 // TestCancelled_OthersOfBatchAreAnswered: after one request of a batch is cancelled, the
 // others are answered.
 func TestCancelled_OthersOfBatchAreAnswered(t *testing.T) {
-	release, started := make(chan struct{}), make(chan struct{}, 2)
-	_, url := serve(t, func(o *Options) { o.Extend.Tools = slow(release, started) })
+	release, started, cancelled := make(chan struct{}), make(chan struct{}, 2), make(chan struct{}, 2)
+	_, url := serve(t, func(o *Options) {
+		o.Extend.Tools = []Tool{extra("slow", func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			started <- struct{}{}
+			select {
+			case <-release:
+				return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "done"}}}, nil
+			case <-ctx.Done():
+				cancelled <- struct{}{}
+				return nil, ctx.Err()
+			}
+		})}
+	})
 	res, _ := do(t, "POST", url, nil, strings.Replace(initBody, "2025-11-25", "2025-03-26", 1))
 	h := header{"Accept": mcpAccept, headerSession: res.Header.Get(headerSession)}
 	for range 2 { // the ids may be used again
@@ -78,6 +89,9 @@ func TestCancelled_OthersOfBatchAreAnswered(t *testing.T) {
 		<-started
 		<-started
 		do(t, "POST", url, h, fmt.Sprintf(cancelBody, "1"))
+		// The notification is accepted before it takes effect. Until then request 1 could
+		// take the release of request 2.
+		<-cancelled
 		release <- struct{}{}
 		if got := <-answer; strings.Contains(got, `"id":1`) || !strings.Contains(got, `"id":2`) || !strings.Contains(got, "done") {
 			t.Errorf("got %q, want the answer to request 2 alone", got)
