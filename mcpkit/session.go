@@ -100,6 +100,23 @@ func (e *errTimeout) Error() string {
 // Timeout implements [net.Error].
 func (e *errTimeout) Timeout() bool { return true }
 
+// A gaveUpError is an error that is the consequence of another. It has the text of its cause.
+type gaveUpError struct{ cause, consequence error }
+
+func (e *gaveUpError) Error() string { return e.cause.Error() }
+
+func (e *gaveUpError) Unwrap() []error { return []error{e.cause, e.consequence} }
+
+// gaveUp returns the error of an attempt that ended with err, after its context had ended with
+// cause. An err that only says that the context had ended adds nothing to the text.
+func gaveUp(cause, err error) error {
+	_, ended := errors.AsType[*ServerExitedError](err)
+	if !ended && (errors.Is(err, cause) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)) {
+		return &gaveUpError{cause, err}
+	}
+	return errors.Join(cause, err)
+}
+
 // installNotice is the time after which the log says that a server may be downloaded
 // before it starts.
 const installNotice = 5 * time.Second
@@ -143,7 +160,7 @@ func (s *Session) connect(ctx context.Context) (*connection, error) {
 	case err != nil && s.life.Err() != nil:
 		return nil, s.closedError()
 	case err != nil && ctx.Err() != nil:
-		return nil, errors.Join(context.Cause(ctx), err)
+		return nil, gaveUp(context.Cause(ctx), err)
 	case err != nil:
 		return nil, err
 	}

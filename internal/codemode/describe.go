@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
@@ -66,7 +67,7 @@ func (b *Broker) Describe(ctx context.Context, names []string, detail string, l 
 			e.Text = b.documentation(t, l)
 		}
 		if size += len(e.Text); i > 0 && size > maxDocumented {
-			return append(described, Entry{Text: l.comment() + moreTools(len(tools)-i)}), notes, nil
+			return append(described, Entry{Text: l.comment() + moreTools(len(tools)-i, len(names) < len(tools))}), notes, nil
 		}
 		params := b.declarations.of(t.Tool).parameters
 		e.Parameters = params[:min(len(params), maxParameters)]
@@ -88,11 +89,17 @@ func (r *Run) describe(ctx context.Context, in describeQuery) (any, error) {
 	return described, nil
 }
 
-func moreTools(n int) string {
-	if n == 1 {
-		return "1 more tool did not fit: name fewer at once"
+// moreTools says that n tools are missing. named says that servers were named, for all their
+// tools: then fewer names may be none.
+func moreTools(n int, named bool) string {
+	advice := "ask for fewer at once"
+	if named {
+		advice = "name single tools, which a search lists"
 	}
-	return fmt.Sprintf("%d more tools did not fit: name fewer at once", n)
+	if n == 1 {
+		return "1 more tool did not fit: " + advice
+	}
+	return fmt.Sprintf("%d more tools did not fit: %s", n, advice)
 }
 
 // maxNote bounds the note about a name that means no tool, in bytes.
@@ -109,15 +116,24 @@ func (b *Broker) selected(ctx context.Context, names []string) (selected []Tool,
 	case len(names) > maxFound:
 		return nil, nil, tooMany
 	}
-	var failed *Error // of the first such name
+	var failed *Error             // of the first such name
+	down := make(map[string]bool) // servers whose note says why none of their tools can be used
 	for _, name := range names {
+		if down[serverOf(name, servers)] {
+			continue
+		}
 		tools, err := b.meant(ctx, name, servers)
 		if err != nil {
 			e := asError(ctx, err)
 			if failed == nil {
 				failed = e
 			}
-			notes = append(notes, oneLine(e.Message, maxNote))
+			if note := oneLine(e.Message, maxNote); !slices.Contains(notes, note) {
+				notes = append(notes, note)
+			}
+			if (e.Code == Unavailable || e.Code == Untrusted) && e.Server != "" && len(b.tools(ctx, e.Server)) == 0 {
+				down[e.Server] = true
+			}
 		}
 		if selected = append(selected, tools...); len(selected) > maxFound {
 			return nil, nil, tooMany
@@ -129,13 +145,24 @@ func (b *Broker) selected(ctx context.Context, names []string) (selected []Tool,
 	switch {
 	case failed == nil || len(selected) > 0:
 		return selected, notes, nil
-	case len(names) == 1:
+	case len(notes) == 1:
 		return nil, nil, failed
 	}
 	return nil, nil, &Error{Code: failed.Code, Message: strings.Join(notes, "\n")}
 }
 
-// meant returns the tools that a name means: a tool, or a server for all its tools.
+// serverOf returns the server that a name is of, "" if there is none or it is not clear.
+func serverOf(name string, servers []string) string {
+	if server, _ := find(name, servers, serverIdentifier); server != "" {
+		return server
+	}
+	word, _, _ := split(name, servers)
+	server, _ := find(word, servers, serverIdentifier)
+	return server
+}
+
+// meant returns the tools that a name means: a tool, a server for all its tools, or a tool
+// without its server for all tools of that name.
 func (b *Broker) meant(ctx context.Context, name string, servers []string) ([]Tool, error) {
 	server, several := find(name, servers, serverIdentifier)
 	switch {
@@ -150,6 +177,9 @@ func (b *Broker) meant(ctx context.Context, name string, servers []string) ([]To
 		}
 		return tools, nil
 	case !strings.Contains(name, "."):
+		if tools := b.toolsNamed(ctx, name, servers); len(tools) > 0 {
+			return tools, nil
+		}
 		return nil, unknownServer(name, servers)
 	}
 	t, err := b.resolve(ctx, toolCall{Name: name})

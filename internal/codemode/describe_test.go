@@ -11,6 +11,10 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/gateway"
+	"github.com/glovebox-dev/glovebox/mcpkit"
+	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
 )
 
 // catalogued offers tools of several servers.
@@ -321,9 +325,70 @@ func TestDescribe_someUnknown(t *testing.T) {
 			t.Errorf("%q: got %v, want %s", names, err, want)
 		}
 	}
-	_, got, err = w.Describe(t.Context(), append(strings.Fields(strings.Repeat("x ", 99)), "files.read_file"), "", Python)
+	var wrong []string
+	for i := range 99 {
+		wrong = append(wrong, fmt.Sprint("x", i))
+	}
+	_, got, err = w.Describe(t.Context(), append(wrong, "files.read_file"), "", Python)
 	if err != nil || len(got) != maxListed+1 || got[maxListed] != "79 more names mean no tool" {
 		t.Errorf("notes %q, %v", got, err)
+	}
+}
+
+// TestDescribe_withoutServer: the name of a tool is enough, whichever servers have it.
+func TestDescribe_withoutServer(t *testing.T) {
+	b := New(Options{Servers: catalogued{names: []string{"files", "s3"}, all: []Tool{tool("files", "read-file", "", `{}`), tool("s3", "read-file", "", `{}`), tool("s3", "put", "", `{}`)}}})
+	for name, want := range map[string]string{"put": "s3.put", "read-file": "files.read-file s3.read-file", "read_file": "files.read-file s3.read-file"} {
+		described, notes, err := b.Describe(t.Context(), []string{name}, "", Python)
+		if got := strings.Join(NamesOf(described), " "); got != want || len(notes) > 0 || err != nil {
+			t.Errorf("%s: got %q, notes %q, %v, want %q", name, got, notes, err, want)
+		}
+	}
+	if _, _, err := b.Describe(t.Context(), []string{"delete"}, "", Python); err == nil || !strings.Contains(err.Error(), `there is no server "delete"`) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestDescribe_unavailable: a server that cannot be used has one sentence, whichever of its tools
+// are named, which names the server once.
+func TestDescribe_unavailable(t *testing.T) {
+	cfg := &mcpjson.Config{}
+	for name, command := range map[string]string{"mute": "exec sleep 1000", "dead": "exit 3"} {
+		cfg.Servers = append(cfg.Servers, &mcpjson.Server{Name: name, Transport: mcpjson.TransportStdio, Command: mcpjson.Literal("sh"),
+			Args: []mcpjson.Text{mcpjson.Literal("-c"), mcpjson.Literal(command)}, Dir: t.TempDir()})
+	}
+	w, _ := openWorld(t, Options{}, gateway.Options{
+		Servers: mcpkit.Options{
+			Config: cfg, Trust: func(context.Context, *mcpjson.Server) (mcpkit.Trust, error) { return mcpkit.Trusted, nil },
+			Timeouts: mcpjson.Timeouts{Connect: 50 * time.Millisecond},
+		},
+		ToolsCommand: func(string) string { return "CAUSE" },
+	})
+	_, _, err := w.Describe(t.Context(), []string{"mute", "dead", "mute.a", "mute.b", "dead.a", "dead"}, "", Python)
+	const want = `The server "mute" is not available: connect: no answer within 50ms
+The server "dead" is not available: its program ended: exit status 3; its user sees the cause with: CAUSE`
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+// TestDescribe_advice: what does not fit is not to be had with fewer names if one server is named.
+func TestDescribe_advice(t *testing.T) {
+	all := catalogued{names: []string{"s"}}
+	var names []string
+	for i := range 3 {
+		all.all = append(all.all, tool("s", fmt.Sprint("t", i), strings.Repeat("x", maxDocumented/2), `{}`))
+		names = append(names, fmt.Sprint("s.t", i))
+	}
+	b := New(Options{Servers: all})
+	for want, names := range map[string][]string{"did not fit: name single tools, which a search lists": {"s"}, "did not fit: ask for fewer at once": names} {
+		described, _, err := b.Describe(t.Context(), names, "", Python)
+		if err != nil || !strings.HasSuffix(described[len(described)-1].Text, want) {
+			t.Errorf("describe %q: got %.200q, %v", names, described[len(described)-1].Text, err)
+		}
+		if text, _, _, err := b.Declarations(t.Context(), names, Python); err != nil || !strings.HasSuffix(text, want+"\n") {
+			t.Errorf("declare %q: got …%q, %v", names, text[max(0, len(text)-200):], err)
+		}
 	}
 }
 

@@ -196,13 +196,7 @@ func (b *Broker) toolAsServer(ctx context.Context, word string, servers []string
 	if word == "" {
 		return nil
 	}
-	var found []Tool
-	all := b.tools(ctx, "")
-	for _, s := range servers {
-		if t, err := pick(all, s, word); err == nil && t.Tool != nil {
-			found = append(found, t)
-		}
-	}
+	found := b.toolsNamed(ctx, word, servers)
 	if len(found) == 0 {
 		return nil
 	}
@@ -217,6 +211,17 @@ func (b *Broker) toolAsServer(ctx context.Context, word string, servers []string
 		e.Signature = signer{&b.declarations, l}.signature(found[0])
 	}
 	return e
+}
+
+// toolsNamed returns the tools of any server that have a name.
+func (b *Broker) toolsNamed(ctx context.Context, word string, servers []string) (found []Tool) {
+	all := b.tools(ctx, "")
+	for _, s := range servers {
+		if t, err := pick(all, s, word); err == nil && t.Tool != nil {
+			found = append(found, t)
+		}
+	}
+	return found
 }
 
 // serverAsTool returns the error for a call that names a server and no tool of it.

@@ -12,7 +12,7 @@ const maxStubs = 1 << 20
 // Stubs returns the declarations of all tools, as in a .pyi or .d.ts file, with the first
 // sentence about each.
 func (b *Broker) Stubs(ctx context.Context, l Language) string {
-	return b.declare(b.offered(ctx, ""), l, false, maxStubs)
+	return b.declare(b.offered(ctx, ""), l, false, maxStubs, true)
 }
 
 // Declarations returns the declarations and documentation of the tools that names mean
@@ -24,12 +24,13 @@ func (b *Broker) Declarations(ctx context.Context, names []string, l Language) (
 	if err != nil {
 		return "", 0, nil, err
 	}
-	return b.declare(tools, l, true, maxDocumented), len(tools), notes, nil
+	return b.declare(tools, l, true, maxDocumented, len(names) < len(tools)), len(tools), notes, nil
 }
 
 // declare returns a declaration of each tool, by server: with all documentation if it is
-// to be full, else on one line each. Of tools that do not fit, it keeps the first.
-func (b *Broker) declare(tools []Tool, l Language, full bool, most int) string {
+// to be full, else on one line each. Of tools that do not fit, it keeps the first. named says
+// that servers were named, for all their tools.
+func (b *Broker) declare(tools []Tool, l Language, full bool, most int, named bool) string {
 	if l != JavaScript {
 		l = Python
 	}
@@ -67,7 +68,7 @@ func (b *Broker) declare(tools []Tool, l Language, full bool, most int) string {
 		out.WriteString("};\n")
 	}
 	if left > 0 {
-		out.WriteString(l.comment() + moreTools(left) + "\n")
+		out.WriteString(l.comment() + moreTools(left, named) + "\n")
 	}
 	return out.String()
 }

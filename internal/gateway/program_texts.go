@@ -3,6 +3,7 @@ package gateway
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
@@ -49,6 +50,18 @@ func (g *Gateway) textFor(err error, cause string) string {
 		return answer.Message
 	}
 	return "it failed, and the operator finds the cause in the log"
+}
+
+// withoutName returns a text of textFor for a sentence that names the server already.
+func withoutName(text, server string) string {
+	name := fmt.Sprintf("mcp server %q", server)
+	if rest, found := strings.CutPrefix(text, name+" ended"); found {
+		return "its program ended" + rest
+	}
+	for _, before := range []string{" of ", " "} {
+		text = strings.Replace(text, before+name, "", 1)
+	}
+	return text
 }
 
 // startCause tells where to find why a server's program ended before it could be listed. A

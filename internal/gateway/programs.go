@@ -146,7 +146,7 @@ func (g *Gateway) WhyUnavailable(ctx context.Context, server, tool string) *Unav
 		return &UnavailableError{ReasonUntrusted, g.untrustedText(server)}
 	}
 	tried := ""
-	if ago := time.Since(f.at).Truncate(time.Second); ago > 0 {
+	if ago := time.Since(f.at).Truncate(time.Second); ago >= retryCallAfter {
 		tried = fmt.Sprintf(" (tried %v ago; a call of one of its tools tries again)", ago)
 	}
 	return &UnavailableError{ReasonFailed, fmt.Sprintf("The server %q is not available: %s%s", server, f.forProgram, tried)}

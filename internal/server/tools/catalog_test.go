@@ -293,8 +293,8 @@ func markdown() string {
 			if tool.Needs != "" {
 				fmt.Fprintf(&b, "Needs the set `%s` as well.\n\n", tool.Needs)
 			}
-			fields(&b, "Argument", d.InputSchema)
-			fields(&b, "Result", d.OutputSchema)
+			fields(&b, "Argument", tool.online, d.InputSchema)
+			fields(&b, "Result", d.OutputSchema, d.OutputSchema)
 		}
 	}
 	b.WriteString(taskDocs)
@@ -321,7 +321,8 @@ func markdown() string {
 
 var setDocs = map[Set]string{
 	Sessions: "A session is a sandbox with an id. The text of a result begins with the output. A line after it names the session, in full if it is new, and says how the call ended; notes follow. `structuredContent` has the same facts as fields. A failure outside the sandbox, such as an invalid argument, is a result with `isError` whose text gives the reason; `_meta[\"glovebox/error\"]` has code and data. With `--tool-errors=protocol` it is a JSON-RPC error instead.\n\n" +
-		"`isError` is also set if the program fails: the code raised an error, or the command's exit code is not 0. Stopping a session that does not exist is not an error. The microsandbox MCP server, whose clients these tools support, behaves the same way. Session tools accept the id or unique name of a context too; a session with that id takes precedence.",
+		"`isError` is also set if the program fails: the code raised an error, or the command's exit code is not 0. Stopping a session that does not exist is not an error. The microsandbox MCP server, whose clients these tools support, behaves the same way. Session tools accept the id or unique name of a context too; a session with that id takes precedence.\n\n" +
+		"Sessions and contexts belong to a user (an access token or, without tokens, the user of this machine), not to a connection: every connection of the user may use them and lists all of them.",
 	Contexts: "A context is an interpreter in a sandbox of its own. Its tools return JSON as text and as structured content, and errors as `{\"error\", \"code\"}` with `isError`. The tools' own codes are EXECUTION_FAILED, CONTEXT_CREATION_FAILED (INVALID_CONTEXT_NAME for a bad name) and STOP_FAILED.\n\n" +
 		"A program that fails sets `success` to false but not `isError`: clients of the server whose tools these are expect `{\"error\", \"code\"}` with `isError`. For the same reason stopping a context that does not exist is an error, CONTEXT_NOT_FOUND. `run_code` and `stop_context` accept the id of a session too.",
 	Files: "Files of a session or a context; `context_id` is accepted in place of `session_id`. Errors have the format of the context tools. Move files larger than 23 MB in parts. `~` is the home directory. `upload_file` without an id creates a session.\n\n" +
@@ -346,9 +347,11 @@ Every failure has one internal code. The table maps it to the fields that client
 
 `
 
-func fields(b *strings.Builder, what string, raw any) {
-	var s jsonschema.Schema
-	if json.Unmarshal(raw.(json.RawMessage), &s) != nil || len(s.Properties) == 0 {
+// fields writes a table of the properties of a schema. It marks those that the schema offline
+// lacks.
+func fields(b *strings.Builder, what string, raw, offline any) {
+	var s, always jsonschema.Schema
+	if json.Unmarshal(raw.(json.RawMessage), &s) != nil || json.Unmarshal(offline.(json.RawMessage), &always) != nil || len(s.Properties) == 0 {
 		return
 	}
 	fmt.Fprintf(b, "| %s | type | |\n|---|---|---|\n", what)
@@ -385,7 +388,11 @@ func fields(b *strings.Builder, what string, raw any) {
 		if what == "Argument" && slices.Contains(s.Required, name) {
 			mark = " *"
 		}
-		fmt.Fprintf(b, "| `%s`%s | %s | %s |\n", name, mark, kind, p.Description)
+		description := p.Description
+		if always.Properties[name] == nil {
+			description += " (offered [where boxes may have a network](egress.md))"
+		}
+		fmt.Fprintf(b, "| `%s`%s | %s | %s |\n", name, mark, kind, description)
 	}
 	b.WriteString("\n")
 }

@@ -145,7 +145,7 @@ func errorSpecOf(e *box.Error) errorSpec {
 		m.text = "SESSION_NOT_FOUND"
 	case e.Code == box.CodeHeld && e.Context["session_id"] != "":
 		m.text = "SESSION_IN_USE"
-	case e.Code == box.CodeUnsupported && e.Context["server"] != "": // an MCP server of code mode
+	case e.Code == box.CodeUnsupported && e.Op == opDescribeTools: // MCP servers of code mode
 		m.word, m.prefix, m.text, m.suggest = "TOOLS_UNAVAILABLE", "", "TOOLS_UNAVAILABLE", nil // the message says what to do
 	case e.Code == box.CodeExecFailed && e.Op == "run command":
 		m.word, m.prefix = "COMMAND_EXECUTION_ERROR", "Command execution failed: "

@@ -13,7 +13,7 @@ import (
 var getSessions = define(info{
 	name:        "get_sessions",
 	title:       "List sessions",
-	description: "List the sessions, the newest first, with language, size, times and status. " + wakes,
+	description: "List the user's sessions, of all conversations, newest first, with language, size, times and status. " + wakes,
 	wordings:    []wording{{noHibernation, wakes, pausedOne}},
 	set:         Sessions, family: sessionErrors, readOnly: true, idempotent: true,
 }, func(_ context.Context, c *Call, in getSessionsIn) (getSessionsOut, error) {

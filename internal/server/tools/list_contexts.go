@@ -9,7 +9,7 @@ import (
 var listContexts = define(info{
 	name:        "list_contexts",
 	title:       "List contexts",
-	description: "List the contexts with their names, languages, times and status, the newest first. " + contextsWake,
+	description: "List the user's contexts, of all conversations, with their names, languages, times and status, the newest first. " + contextsWake,
 	wordings:    []wording{{noHibernation, contextsWake, contextsPaused}},
 	set:         Contexts, family: runErrors, readOnly: true, idempotent: true,
 }, func(_ context.Context, c *Call, _ struct{}) (listContextsOut, error) {

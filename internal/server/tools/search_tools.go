@@ -91,6 +91,10 @@ func (o toolsOut) present() presentation {
 	return p
 }
 
+// opDescribeTools is the operation of errors about MCP servers, none of whose tools can be
+// described.
+const opDescribeTools = "describe tools"
+
 // aboutTools converts an error of a broker. Only errors that other names would avoid
 // are invalid arguments.
 func aboutTools(err error) error {
@@ -103,7 +107,7 @@ func aboutTools(err error) error {
 		return invalid("names", "%s", e.Message)
 	}
 	return &box.Error{
-		Code: box.CodeUnsupported, Op: "describe tools", Msg: e.Message,
+		Code: box.CodeUnsupported, Op: opDescribeTools, Msg: e.Message,
 		Context: map[string]string{"server": e.Server, "code": string(e.Code)},
 	}
 }

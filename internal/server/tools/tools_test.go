@@ -401,6 +401,11 @@ func TestAboutTools(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", code, got, want)
 		}
 	}
+	// Several servers cannot be used: that is no fault of the configuration of Glovebox.
+	several := &codemode.Error{Code: codemode.Unavailable, Message: "One is down.\nAnother is down."}
+	if e := describe(slog.New(slog.DiscardHandler), "describe_tools", aboutTools(several)); errorSpecOf(e).word != "TOOLS_UNAVAILABLE" || errorSpecOf(e).prefix != "" {
+		t.Errorf("several servers: got %+v", errorSpecOf(e))
+	}
 	if text := errNoCode().Error(); strings.Contains(text, "operator") || !strings.Contains(text, "--tools") {
 		t.Errorf("no servers: %q", text)
 	}
