@@ -19,7 +19,20 @@ def hook_display(module):
         module.clear_output = lambda wait=False: None
 
 
+def hook_pandas(module):
+    """Shows tables whole up to a bound. As for a terminal of 80 characters, pandas would leave
+    out columns in the middle, and a model would not know them. Other values than those of
+    pandas are the user's."""
+    for option, values, value in (("display.max_columns", (0, 20), 30), ("display.width", (80,), 160)):
+        try:
+            if module.get_option(option) in values:
+                module.set_option(option, value)
+        except Exception:
+            pass
+
+
 HOOKS = {
+    "pandas": hook_pandas,
     "linecache": hook_linecache, "matplotlib.pyplot": hook_pyplot,
     "IPython.core.display_functions": hook_display, "IPython.core.display": hook_display,
 }
