@@ -148,6 +148,9 @@ async function perform(method, payload, call, origin) {
   }
 }
 
+// ADVICE fits a call that nothing awaits, and one whose Promise.all another call has failed.
+const ADVICE = '. Await each call; Promise.all waits only until one fails, Promise.allSettled for all';
+
 // endRun cancels the run's calls in progress and refuses further ones. It returns a note
 // about the cancelled calls, or '' if there are none.
 function endRun(interrupted) {
@@ -164,7 +167,8 @@ function endRun(interrupted) {
   if (open.length === 0) return '';
   const names = [...new Set(open.slice(0, MAX_NAMED).map((call) => call.name))].join(', ') + (open.length > MAX_NAMED ? ', ...' : '');
   const were = open.length === 1 ? '1 tool call was' : `${open.length} tool calls were`;
-  return `Note: ${were} still in progress and ${open.length === 1 ? 'was' : 'were'} cancelled when the run ended${interrupted ? '' : '; use top-level await'}: ${names}\n`;
+  const ran = open.length === 1 ? 'was cancelled when the run ended; the tool' : 'were cancelled when the run ended; the tools';
+  return `Note: ${were} still in progress and ${ran} may have run: ${names}${interrupted ? '' : ADVICE}\n`;
 }
 
 function callTool(name, args = {}) {
