@@ -174,10 +174,10 @@ func unresolvedText(host string, err error) string {
 }
 
 // unresolved notes and records a lookup of an allowed name that gave no address. A program can
-// cause them by the thousand, so their records are bounded with those of refusals.
+// cause them by the thousand, so their records are bounded as those of refusals are.
 func (n *Network) unresolved(host string, err error, v policy.Verdict) {
 	n.note(&refusal{host: host, reason: Unresolved, text: unresolvedText(host, err)})
-	if omitted, ok := n.owner.refusals.Allow(); ok {
+	if omitted, ok := n.recordable(Unresolved); ok {
 		n.gate.opts.Record(Record{
 			Box: n.box, Door: doorDNS, Host: host, Rule: v.Rule, Policy: v.Version, Outcome: Failed, Reason: Unresolved, Omitted: omitted,
 		})

@@ -9,7 +9,6 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/glovebox-dev/glovebox/internal/egress/policy"
-	"github.com/glovebox-dev/glovebox/internal/loglimit"
 )
 
 const (
@@ -41,19 +40,19 @@ const (
 
 // An owner has the limits that its boxes share.
 type owner struct {
-	networks int             // guarded by Gate.mu
-	since    time.Time       // guarded by Gate.mu: without networks
-	open     int             // guarded by Gate.mu: connections from guests
-	fresh    *rate.Limiter   // new connections
-	bytes    *rate.Limiter   // nil: no limit
-	refusals *loglimit.Limit // records of them
+	networks int           // guarded by Gate.mu
+	since    time.Time     // guarded by Gate.mu: without networks
+	open     int           // guarded by Gate.mu: connections from guests
+	fresh    *rate.Limiter // new connections
+	bytes    *rate.Limiter // nil: no limit
+	records  recordLimits  // of refusals and lookups in vain
 }
 
 func newOwner(bytesPerMinute int64) *owner {
 	return &owner{
-		fresh:    perMinute(ownerPerMinute),
-		bytes:    byteLimiter(ownerBytes * bytesPerMinute),
-		refusals: loglimit.New(refusalBurst),
+		fresh:   perMinute(ownerPerMinute),
+		bytes:   byteLimiter(ownerBytes * bytesPerMinute),
+		records: newRecordLimits(ownerRefusalBurst),
 	}
 }
 
@@ -61,7 +60,7 @@ func newOwner(bytesPerMinute int64) *owner {
 // be forgotten.
 func (o *owner) rested() bool {
 	full := func(l *rate.Limiter) bool { return l == nil || l.Tokens() >= float64(l.Burst()) }
-	return full(o.fresh) && full(o.bytes) && o.refusals.Full()
+	return full(o.fresh) && full(o.bytes) && o.records.full()
 }
 
 // leaveLocked remembers the limits of an owner whose last network was closed: with a new

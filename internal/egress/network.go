@@ -38,6 +38,7 @@ type Network struct {
 	lookups *rate.Limiter
 	bytes   *rate.Limiter // nil: no limit
 	moved   atomic.Int64  // when the last bytes were, in nanoseconds since 1970
+	records recordLimits  // of refusals and lookups in vain
 
 	ctx    context.Context // of all connections; ends in Close
 	cancel context.CancelFunc
@@ -61,6 +62,7 @@ func newNetwork(g *Gate, b Box, limits []policy.Layer) *Network {
 		fresh:   perMinute(boxPerMinute),
 		lookups: rate.NewLimiter(lookupsPerSecond, lookupBurst),
 		bytes:   byteLimiter(g.opts.MaxBytesPerMinute),
+		records: newRecordLimits(refusalBurst),
 		flows:   make(map[*flow]struct{}), watches: make(map[*func()]struct{}), refusals: make(map[Refusal]*noted),
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())

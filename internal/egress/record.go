@@ -65,8 +65,9 @@ type Record struct {
 	Duration         time.Duration
 	Outcome          Outcome
 	Reason           policy.Reason // of a refusal, or Unresolved
-	// Omitted is the number of refusals, and lookups in vain, of this owner since the last
-	// record of one. An owner gets five records, and then one every ten seconds.
+	// Omitted is the number of refusals, or lookups in vain, of this box and Reason since the
+	// last record of one. For each Reason a box gets five records, and an owner twenty, and
+	// then one every ten seconds.
 	Omitted int64
 }
 
@@ -94,9 +95,6 @@ func redacted(host string) (site, hash string) {
 }
 
 const maxSite = 64
-
-// refusalBurst is the number of records of refusals that an owner gets at once.
-const refusalBurst = 5
 
 // Stats are counts since the Gate was made, except for Open.
 type Stats struct {

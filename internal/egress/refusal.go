@@ -142,7 +142,7 @@ func (n *Network) refuse(r refusal, v policy.Verdict) *refusal {
 	r.rule, r.policy = v.Rule, v.Version
 	n.gate.count.refused(r.reason)
 	n.note(&r)
-	if omitted, ok := n.owner.refusals.Allow(); ok {
+	if omitted, ok := n.recordable(r.reason); ok {
 		rec := Record{Box: n.box, Door: r.door, Port: r.port, Rule: r.rule, Policy: r.policy, Outcome: Refused, Reason: r.reason, Omitted: omitted}
 		if v.OK {
 			rec.Host = r.host

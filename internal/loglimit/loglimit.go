@@ -33,20 +33,22 @@ func New(burst int) *Limit {
 // since the last one.
 func (l *Limit) Allow() (omitted int64, ok bool) {
 	if !l.rate.Allow() {
-		l.omit()
+		l.Omit(1)
 		return 0, false
 	}
 	return l.take(), true
 }
 
-// Full reports whether the whole burst is left, as in a new Limit.
-func (l *Limit) Full() bool { return l.rate.Tokens() >= float64(l.rate.Burst()) }
-
-func (l *Limit) omit() {
+// Omit counts n lines as left out: those that another bound has kept from the log after
+// Allow let one of them pass.
+func (l *Limit) Omit(n int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.omitted++
+	l.omitted += n
 }
+
+// Full reports whether the whole burst is left, as in a new Limit.
+func (l *Limit) Full() bool { return l.rate.Tokens() >= float64(l.rate.Burst()) }
 
 func (l *Limit) take() int64 {
 	l.mu.Lock()
@@ -93,7 +95,7 @@ func (t *Table[K]) Allow(sources ...K) (omitted int64, ok bool) {
 		if ok {
 			omitted = max(omitted, l.take())
 		} else {
-			l.omit()
+			l.Omit(1)
 		}
 	}
 	return omitted, ok
