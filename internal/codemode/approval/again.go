@@ -1,6 +1,8 @@
 package approval
 
 import (
+	"time"
+
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/codemode"
@@ -33,6 +35,7 @@ func (a *Approver) repeatLocked(q *question, decisions []Decision) bool {
 	if asked {
 		a.byToken[q.token] = q
 	}
+	q.until = time.Now().Add(a.o.Expiry)
 	q.timer.Reset(a.o.Expiry)
 	return true
 }

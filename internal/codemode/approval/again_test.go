@@ -22,7 +22,14 @@ func TestUndecided(t *testing.T) {
 	}{
 		"no choice":         {func(s string) mcp.InputResponseMap { return mcp.InputResponseMap{answerKey(s): accept()} }, "had no decision for call_1 (once, run, always or deny), call_2 (once, run, always or deny)."},
 		"one of two":        {func(s string) mcp.InputResponseMap { return mcp.InputResponseMap{answerKey(s): accept(AllowOnce)} }, "had no decision for call_2 (once, run, always or deny)."},
-		"an unknown choice": {func(s string) mcp.InputResponseMap { return mcp.InputResponseMap{answerKey(s): accept("all", Deny)} }, "had no decision for call_1 (once,"},
+		"an unknown choice": {func(s string) mcp.InputResponseMap { return mcp.InputResponseMap{answerKey(s): accept("all", Deny)} }, `had "all" for call_1 instead of once, run, always or deny. Nothing`},
+		"a yes for one":     {func(s string) mcp.InputResponseMap { return mcp.InputResponseMap{answerKey(s): accept("yes")} }, `had "yes" for call_1 instead of once, run, always or deny and no decision for call_2 (once, run, always or deny).`},
+		"a hostile choice": {func(s string) mcp.InputResponseMap {
+			return mcp.InputResponseMap{answerKey(s): accept("[a](http://b)\n\x1b[31m"+Decision(strings.Repeat("x", 10_000)), Deny)}
+		}, `had "[a]\u0028http://b)\n\x1b[31mxxx`},
+		"other types": {func(s string) mcp.InputResponseMap {
+			return mcp.InputResponseMap{answerKey(s): &mcp.ElicitResult{Action: "accept", Content: map[string]any{field(0): true, field(1): map[string]any{"x": 1}}}}
+		}, "had true for call_1 instead of once, run, always or deny and an object for call_2 instead of once, run, always or deny."},
 		"an unknown action": {func(s string) mcp.InputResponseMap {
 			return mcp.InputResponseMap{answerKey(s): &mcp.ElicitResult{Action: "ok"}}
 		}, `had the action "ok" instead of`},

@@ -4,9 +4,12 @@ import (
 	"crypto/rand"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/truncate"
 )
 
 // answerKey returns the key of the only input request in a result. It names the question: an
@@ -65,18 +68,44 @@ func parseAnswer(res *mcp.ElicitResult, choices [][]Decision) (decisions []Decis
 	default:
 		return fill(dismissed), fmt.Sprintf("had the action %q instead of accept, decline or cancel", brief(res.Action))
 	}
-	var undecided []string
+	var wrong, undecided []string
 	for i, offered := range choices {
-		text, _ := res.Content[field(i)].(string)
-		if all[i] = Decision(text); !slices.Contains(offered, all[i]) {
-			all[i] = dismissed
+		value := res.Content[field(i)]
+		text, _ := value.(string)
+		if all[i] = Decision(text); slices.Contains(offered, all[i]) {
+			continue
+		}
+		all[i] = dismissed
+		if value == nil || value == "" {
 			undecided = append(undecided, fmt.Sprintf("%s (%s)", field(i), oneOf(offered)))
+		} else {
+			wrong = append(wrong, fmt.Sprintf("%s for %s instead of %s", showAnswer(value), field(i), oneOf(offered)))
 		}
 	}
 	if len(undecided) > 0 {
-		missing = "had no decision for " + strings.Join(undecided, ", ")
+		wrong = append(wrong, "no decision for "+strings.Join(undecided, ", "))
+	}
+	if len(wrong) > 0 {
+		missing = "had " + strings.Join(wrong, " and ")
 	}
 	return all, missing
+}
+
+// maxAnswer bounds a value of an answer in a message, in characters.
+const maxAnswer = 40
+
+// showAnswer returns a value that a client gave for a decision, for a message that its person
+// reads.
+func showAnswer(value any) string {
+	switch v := value.(type) {
+	case string:
+		return withoutMarkup(strconv.Quote(truncate.Runes(v, maxAnswer)))
+	case bool, float64:
+		return fmt.Sprint(v)
+	case []any:
+		return "a list"
+	}
+	return "an object"
 }
 
 // oneOf lists choices for a sentence.

@@ -12,7 +12,7 @@
 //
 // Where to look: approval.go and run.go hold a call until its answer, asking.go asks the
 // client, question.go and render.go make the question, answer.go and again.go read the
-// answer, store.go remembers what is always approved.
+// answer, waiting.go tells other requests what waits, store.go remembers what is always approved.
 package approval
 
 import (
@@ -34,9 +34,9 @@ import (
 )
 
 const (
-	// batchWindow is how long the first call that needs approval waits for parallel ones: a
-	// person does not notice it.
-	batchWindow = 100 * time.Millisecond
+	// batchWindow is how long a call that needs approval waits for parallel ones: a person does
+	// not notice it. Each further call begins it again, until maxBatch after the first.
+	batchWindow, maxBatch = 100 * time.Millisecond, time.Second
 	// maxRounds bounds the questions of one run to a client that answers by repeating its
 	// request: SDKs give up after ten requests.
 	maxRounds = 8

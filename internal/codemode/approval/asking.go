@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -13,11 +14,39 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
-// startBatchLocked starts the time until the next question.
+// startBatchLocked has a question made of the calls that wait: once no further call has come for
+// a while, or at once if there are as many as a question asks about. The host cannot see that a
+// program makes no more calls until it has an answer: another thread of it may be about to.
 func (r *run) startBatchLocked() {
-	if r.open == nil && r.batch == nil && len(r.pending) > 0 {
-		r.batch = time.AfterFunc(batchWindow, func() { r.approver.compose(r) })
+	if r.open != nil || len(r.pending) == 0 {
+		return
 	}
+	wait := batchWindow
+	switch {
+	case r.groupsLocked() >= maxGroups:
+		wait = 0
+	case r.batch != nil:
+		wait = min(wait, time.Until(r.batchBegan.Add(maxBatch)))
+	}
+	switch {
+	case r.batch == nil:
+		r.batchBegan = time.Now()
+		r.batch = time.AfterFunc(wait, func() { r.approver.compose(r) })
+	case r.batch.Stop(): // otherwise it is composing
+		r.batch.Reset(wait)
+	}
+}
+
+// groupsLocked returns the number of different calls that wait for the next question, at most
+// maxGroups.
+func (r *run) groupsLocked() int {
+	different := make(map[digest]bool, maxGroups)
+	for _, p := range r.pending {
+		if different[p.hash] = true; len(different) == maxGroups {
+			break
+		}
+	}
+	return len(different)
 }
 
 // compose makes a question of the calls that wait and hands it to the request.
@@ -49,6 +78,7 @@ func (a *Approver) groupLocked(r *run) (*question, background) {
 		return nil, background{}
 	}
 	q := &question{run: r, token: newToken(), asked: time.Now()}
+	q.until = q.asked.Add(a.o.Expiry)
 	q.ctx, q.cancel = context.WithCancelCause(context.Background())
 	rest := r.pending[:0:0]
 	for _, p := range r.pending {
@@ -157,12 +187,23 @@ func (a *Approver) elicit(ctx context.Context, c Caller, q *question) {
 			return
 		}
 		decided := q.decideLocked(refused, &codemode.Error{Code: codemode.ApprovalRequired,
-			Message: "the client did not answer the question about approval; the tool was not called. That is no denial: repeat the call to ask again. The client reported: " + brief(err.Error())})
+			Message: "the client failed to ask its user about the call; the tool was not called. That is no denial: repeat the call to ask again. If that fails as well, this client cannot ask. " + a.remedy(q) + " The client reported: " + brief(err.Error())})
 		q.run.startBatchLocked()
 		a.mu.Unlock()
 		a.audit(decided, "elicitation")
 		return
 	}
+}
+
+// remedy says how the user allows the tools of a question without being asked.
+func (a *Approver) remedy(q *question) string {
+	var all []string
+	for _, g := range q.groups {
+		if one := a.o.Remedy(g[0].Server, g[0].Tool); !slices.Contains(all, one) {
+			all = append(all, one)
+		}
+	}
+	return strings.Join(all, " ")
 }
 
 // errDismissed is the error of calls whose question the person closed without a decision. That

@@ -28,6 +28,7 @@ type question struct {
 	run    *run
 	token  string // replaced when it is asked again, guarded by Approver.mu
 	asked  time.Time
+	until  time.Time // when it expires, guarded by Approver.mu
 	groups [][]*pendingCall
 	// choices are the decisions that the person may take on each group.
 	choices [][]Decision

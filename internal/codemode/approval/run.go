@@ -46,16 +46,17 @@ type run struct {
 
 	// Guarded by Approver.mu:
 
-	attended  bool // a request waits for the run
-	ended     bool
-	release   func()          // see Caller.Hold; nil: nothing is held
-	pending   []*pendingCall  // that wait for a question
-	open      *question       // nil: none
-	batch     *time.Timer     // until the next question; nil: none
-	questions int             // so far
-	late      bool            // the last question has expired, and the client has not come back
-	allowed   map[target]bool // for the rest of the run
-	calls     map[digest]bool // true if approved for the run, false if denied
+	attended   bool // a request waits for the run
+	ended      bool
+	release    func()          // see Caller.Hold; nil: nothing is held
+	pending    []*pendingCall  // that wait for a question
+	open       *question       // nil: none
+	batch      *time.Timer     // until the next question; nil: none
+	batchBegan time.Time       // when batch began
+	questions  int             // so far
+	late       bool            // the last question has expired, and the client has not come back
+	allowed    map[target]bool // for the rest of the run
+	calls      map[digest]bool // true if approved for the run, false if denied
 }
 
 type runResult struct {
