@@ -19,27 +19,37 @@ const (
 	// share bounds the part of the time that scans of one directory take, as a divisor,
 	// as far as maxInterval allows.
 	share = 20
-	// slowScan is the duration from which on a directory waits for those that take less.
-	slowScan = time.Second
+	// slowScan is the duration from which on a directory waits for those that take less: ten
+	// of those add up to a few seconds at most, with the pauses.
+	slowScan = 100 * time.Millisecond
+	// slice bounds the time for which a directory is scanned, and slow ones together are,
+	// before all others that are due: a scan that takes longer goes on where it stopped.
+	slice = 2 * time.Second
+	// maxWeight bounds the weight of all scans that have stopped: see weight. Those of usual
+	// trees weigh 2 MiB each.
+	maxWeight = 64 << 20
 	// maxFails is how many scans of a directory in a row may remain unfinished before it
 	// counts as over its quota: otherwise a tree that is too large to be scanned would have
 	// no quota.
 	maxFails = 2
 )
 
-// limits bound a scan.
+// limits bound a scan. None is of time: how long a scan takes says more of the disk than of
+// the code that made the files.
 type limits struct {
-	names int           // of files and directories
-	held  int           // bytes of the names that it holds in memory
-	depth int           // of directories, each of which holds a descriptor
-	time  time.Duration // of the scan
+	names int // of files and directories
+	held  int // bytes of the names that it holds in memory
+	depth int // of directories, each of which holds a descriptor
 }
 
 // scanLimits are those of scans: half a million files take a second or two from memory.
-var scanLimits = limits{names: 500_000, held: 16 << 20, depth: 100, time: 10 * time.Second}
+var scanLimits = limits{names: 500_000, held: 16 << 20, depth: 100}
 
 // errUnfinished means that a scan ended before it had seen everything.
 var errUnfinished = errors.New("the scan cannot finish")
+
+// errHeavy ends the heaviest of the scans that have stopped.
+var errHeavy = fmt.Errorf("%w: the scans of slow directories hold too many descriptors or names", errUnfinished)
 
 // Outcome says how a scan ended. It is a closed set: a metric label.
 type Outcome string
@@ -48,7 +58,7 @@ type Outcome string
 const (
 	OK         Outcome = "ok"         // within the quota
 	Over       Outcome = "over"       // over the quota
-	Unfinished Outcome = "unfinished" // too many files, too deep, too slow, or unreadable
+	Unfinished Outcome = "unfinished" // too many files, too deep, or unreadable
 )
 
 // Outcomes lists the closed set.
@@ -70,11 +80,12 @@ type directory struct {
 	due   time.Time // when it is scanned again
 	slow  bool      // its latest scan took slowScan or more
 	used  bool      // boxes may have written to it since its latest scan began
+	scan  *scan     // has stopped, and goes on when it is due; nil while it runs
 }
 
 // settled reports whether a directory can be forgotten if its owner has no boxes: the
 // next box finds it as a new one.
-func (d *directory) settled() bool { return !d.used && !d.over && d.fails == 0 }
+func (d *directory) settled() bool { return !d.used && !d.over && d.fails == 0 && d.scan == nil }
 
 // use notes that boxes of an owner may write to the directories with quotas.
 func (s *Set) use(owner string, now time.Time) {
@@ -127,7 +138,8 @@ func (s *Set) Stats() Stats {
 // owners that owners returns (some perhaps twice), which have boxes in memory, and those that Of has returned
 // since. After each scan of a directory that is or was over its quota, it calls revise with the owner: Peek returns other mounts then, and boxes may have the old ones.
 func (s *Set) Watch(ctx context.Context, log *slog.Logger, owners func() []string, revise func(owner string)) {
-	w := &watch{set: s, log: log, owners: owners, revise: revise, now: time.Now}
+	w := &watch{set: s, log: log, owners: owners, revise: revise, now: time.Now, slice: slice, maxWeight: maxWeight}
+	defer w.close()
 	for ctx.Err() == nil {
 		w.round(ctx)
 		pause(ctx, time.Second)
@@ -141,11 +153,15 @@ type watch struct {
 	owners func() []string
 	revise func(owner string)
 	now    func() time.Time
+
+	slice     time.Duration
+	maxWeight int
 }
 
-// round scans the directories that are due: the quick ones, and one slow one. However many
-// owners have directories that are slow to scan, those of others wait for one of them. After
-// each scan it waits as long as that took, so that scans take half of the time at most.
+// round scans the directories that are due: the quick ones, and slow ones for a slice of time
+// together. However many owners have directories that are slow to scan, and however slow the
+// disk is, those of others wait for one slice. After each scan it waits as long as that took,
+// so that scans take half of the time at most.
 func (w *watch) round(ctx context.Context) {
 	owners := w.owners()
 	for _, o := range owners {
@@ -153,11 +169,28 @@ func (w *watch) round(ctx context.Context) {
 	}
 	w.set.forget(owners)
 	quick, slow := w.set.due(w.now())
-	for _, host := range append(quick, slow[:min(1, len(slow))]...) {
+	for _, host := range quick {
 		if ctx.Err() != nil {
 			return
 		}
-		pause(ctx, w.scan(ctx, host))
+		pause(ctx, w.scan(ctx, host, w.slice))
+	}
+	for left := w.slice; len(slow) > 0 && left > 0 && ctx.Err() == nil; slow = slow[1:] {
+		took := w.scan(ctx, slow[0], left)
+		left -= took
+		pause(ctx, took)
+	}
+}
+
+// close ends the scans that have stopped.
+func (w *watch) close() {
+	w.set.mu.Lock()
+	defer w.set.mu.Unlock()
+	for _, d := range w.set.dirs {
+		if d.scan != nil {
+			d.scan.close()
+			d.scan = nil
+		}
 	}
 }
 
@@ -181,23 +214,83 @@ func (s *Set) due(now time.Time) (quick, slow []string) {
 	return quick, slow
 }
 
-// scan measures a directory, acts on the result, and returns how long the scan took.
-func (w *watch) scan(ctx context.Context, host string) time.Duration {
+// scan measures a directory for a slice of time, from where its scan stopped. If that is done,
+// it acts on the result. It returns how long that took.
+func (w *watch) scan(ctx context.Context, host string, slice time.Duration) time.Duration {
 	w.set.mu.Lock()
 	d := w.set.dirs[host]
-	quota, owner := d.quota, d.owner
-	d.used = false
+	quota, owner, sc := d.quota, d.owner, d.scan
+	if sc == nil {
+		d.used = false
+	}
+	d.scan = nil
 	w.set.mu.Unlock()
 	begun := w.now()
-	bytes, err := measure(ctx, host, quota, scanLimits)
-	if ctx.Err() != nil {
-		return 0
+	var err error
+	done := true
+	if sc == nil {
+		sc, err = newScan(host, quota, scanLimits)
+	}
+	if err == nil {
+		done, err = sc.run(ctx, slice)
 	}
 	ended := w.now()
-	if w.set.note(w.log, host, bytes, err, begun, ended) {
-		w.revise(owner)
+	switch {
+	case !done:
+		w.set.stop(host, sc, ended)
+		w.lighten(ended)
+	case ctx.Err() != nil:
+	case err != nil:
+		w.noted(host, owner, 0, err, ended.Sub(begun), ended)
+	default:
+		w.noted(host, owner, sc.bytes, nil, max(sc.took, ended.Sub(begun)), ended)
 	}
 	return ended.Sub(begun)
+}
+
+// noted records the result of a scan and revises the owner's boxes.
+func (w *watch) noted(host, owner string, bytes int64, err error, took time.Duration, ended time.Time) {
+	if w.set.note(w.log, host, bytes, err, took, ended) {
+		w.revise(owner)
+	}
+}
+
+// stop keeps a scan that is not done. It goes on after the slow ones that were due before.
+func (s *Set) stop(host string, sc *scan, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d := s.dirs[host]
+	d.scan, d.slow, d.due = sc, true, now
+}
+
+// lighten ends the heaviest scans that have stopped until the others weigh maxWeight at most.
+// Code that makes a directory for many descriptors or names thus ends its own scans, before
+// those of others.
+func (w *watch) lighten(now time.Time) {
+	for {
+		w.set.mu.Lock()
+		var host string
+		var heaviest *directory
+		sum := 0
+		for h, d := range w.set.dirs {
+			if d.scan == nil {
+				continue
+			}
+			sum += d.scan.weight()
+			if heaviest == nil || d.scan.weight() > heaviest.scan.weight() {
+				host, heaviest = h, d
+			}
+		}
+		if sum <= w.maxWeight {
+			w.set.mu.Unlock()
+			return
+		}
+		sc := heaviest.scan
+		heaviest.scan = nil
+		w.set.mu.Unlock()
+		sc.close()
+		w.noted(host, heaviest.owner, 0, errHeavy, sc.took, now)
+	}
 }
 
 // pause waits for d or the end of ctx.
@@ -212,11 +305,11 @@ func pause(ctx context.Context, d time.Duration) {
 
 // note records the result of a scan, and reports whether boxes may have other mounts than
 // they should: the directory is over its quota or was at some time.
-func (s *Set) note(log *slog.Logger, host string, bytes int64, err error, begun, ended time.Time) (revise bool) {
+func (s *Set) note(log *slog.Logger, host string, bytes int64, err error, took time.Duration, ended time.Time) (revise bool) {
 	s.mu.Lock()
 	d := s.dirs[host]
 	was := d.over
-	d.slow = ended.Sub(begun) >= slowScan
+	d.slow = took >= slowScan
 	outcome := OK
 	switch {
 	case err != nil:
@@ -230,7 +323,7 @@ func (s *Set) note(log *slog.Logger, host string, bytes int64, err error, begun,
 		d.fails, d.over = 0, false
 	}
 	s.scans[outcome]++
-	d.due = ended.Add(min(max(minInterval, share*ended.Sub(begun)), maxInterval))
+	d.due = ended.Add(min(max(minInterval, share*took), maxInterval))
 	if err != nil && d.fails < maxFails {
 		d.due = ended
 	}

@@ -27,6 +27,19 @@ func fill(t *testing.T, path string, n int) {
 	}
 }
 
+// measure scans a directory to the end, a slice after another.
+func measure(ctx context.Context, dir string, most int64, l limits, slice time.Duration) (int64, error) {
+	s, err := newScan(dir, most, l)
+	if err != nil {
+		return 0, err
+	}
+	for {
+		if done, err := s.run(ctx, slice); done {
+			return s.bytes, err
+		}
+	}
+}
+
 func TestMeasure(t *testing.T) {
 	root, outside := dir(t), dir(t)
 	fill(t, filepath.Join(outside, "large"), 4096)
@@ -39,12 +52,14 @@ func TestMeasure(t *testing.T) {
 	); err != nil {
 		t.Fatal(err)
 	}
-	got, err := measure(t.Context(), root, 1<<40, scanLimits)
-	if err != nil || got < 300<<10 || got > 400<<10 {
-		t.Errorf("got %d KiB, %v, want 300 and the directories", got>>10, err)
-	}
-	if got, err := measure(t.Context(), root, 150<<10, scanLimits); err != nil || got <= 150<<10 {
-		t.Errorf("with less allowed: got %d KiB, %v", got>>10, err)
+	for _, slice := range []time.Duration{time.Minute, 0} {
+		got, err := measure(t.Context(), root, 1<<40, scanLimits, slice)
+		if err != nil || got < 300<<10 || got > 400<<10 {
+			t.Errorf("in slices of %v: got %d KiB, %v, want 300 and the directories", slice, got>>10, err)
+		}
+		if got, err := measure(t.Context(), root, 150<<10, scanLimits, slice); err != nil || got <= 150<<10 {
+			t.Errorf("with less allowed, in slices of %v: got %d KiB, %v", slice, got>>10, err)
+		}
 	}
 }
 
@@ -62,15 +77,14 @@ func TestMeasure_Unfinished(t *testing.T) {
 		l    limits
 		want string
 	}{
-		"names":   {t.Context(), root, limits{3, 100, 10, time.Minute}, "more than 3 files"},
-		"held":    {t.Context(), root, limits{100, 3, 10, time.Minute}, "more than 3 bytes"},
-		"depth":   {t.Context(), root, limits{100, 100, 3, time.Minute}, "more than 3 levels deep"},
-		"time":    {t.Context(), root, limits{100, 100, 10, 0}, "longer than"},
+		"names":   {t.Context(), root, limits{3, 100, 10}, "more than 3 files"},
+		"held":    {t.Context(), root, limits{100, 3, 10}, "more than 3 bytes"},
+		"depth":   {t.Context(), root, limits{100, 100, 3}, "more than 3 levels deep"},
 		"ended":   {ended, root, scanLimits, "canceled"},
 		"missing": {t.Context(), filepath.Join(root, "missing"), scanLimits, "no such file"},
 		"link":    {t.Context(), "/proc/self/cwd", scanLimits, "cannot finish"},
 	} {
-		if _, err := measure(c.ctx, c.dir, 1<<40, c.l); !errors.Is(err, errUnfinished) || !strings.Contains(err.Error(), c.want) {
+		if _, err := measure(c.ctx, c.dir, 1<<40, c.l, 0); !errors.Is(err, errUnfinished) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %q", name, err, c.want)
 		}
 	}
@@ -78,12 +92,12 @@ func TestMeasure_Unfinished(t *testing.T) {
 	for _, name := range []string{"d/1", "d/2", "d/3", "x/1", "x/2", "x/3", "y/1", "y/2", "y/3"} {
 		fill(t, filepath.Join(root, name), 1)
 	}
-	if _, err := measure(t.Context(), root, 1<<40, limits{100, 12, 10, time.Minute}); err != nil {
+	if _, err := measure(t.Context(), root, 1<<40, limits{100, 12, 10}, 0); err != nil {
 		t.Errorf("with 6 names at the top and 6 below in the largest directory: %v", err)
 	}
 	before := openFiles(t)
 	for range 20 {
-		measure(t.Context(), root, 1<<40, limits{100, 100, 3, time.Minute})
+		measure(t.Context(), root, 1<<40, limits{100, 100, 3}, 0)
 	}
 	if after := openFiles(t); after > before {
 		t.Errorf("leak: %d descriptors before the scans, %d after", before, after)
@@ -117,7 +131,7 @@ func TestMeasure_Renames(t *testing.T) {
 	}()
 	found := false
 	for i := 0; i < 1000 && !found; i++ {
-		got, err := measure(t.Context(), root, 512<<10, scanLimits)
+		got, err := measure(t.Context(), root, 512<<10, scanLimits, time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -152,7 +166,9 @@ func newQuotas(t *testing.T) *quotas {
 	q.watch = &watch{
 		set: q.set, log: slog.New(slog.DiscardHandler), now: func() time.Time { return q.clock },
 		owners: func() []string { return q.boxes }, revise: func(owner string) { q.revised = append(q.revised, owner) },
+		slice: slice, maxWeight: maxWeight,
 	}
+	t.Cleanup(q.watch.close)
 	return q
 }
 
@@ -265,10 +281,10 @@ func TestWatch_Due(t *testing.T) {
 		err        error
 	}{
 		"a": {0, 5 * time.Second, nil}, "b": {time.Second, 20 * time.Second, nil}, "c": {9 * time.Second, 30 * time.Second, nil},
-		"d": {10 * time.Second, 0, errUnfinished},
+		"d": {10 * time.Second, 0, errUnfinished}, "e": {slowScan - 1, 5 * time.Second, nil},
 	} {
 		q.boot(owner)
-		q.set.note(q.watch.log, q.set.Peek(owner)[0].Host, 0, c.err, q.clock, q.clock.Add(c.took))
+		q.set.note(q.watch.log, q.set.Peek(owner)[0].Host, 0, c.err, c.took, q.clock.Add(c.took))
 		if d := q.set.dirs[q.set.Peek(owner)[0].Host]; d.due.Sub(q.clock.Add(c.took)) != c.want {
 			t.Errorf("a scan of %v (%v): due %v after its end, want %v", c.took, c.err, d.due.Sub(q.clock.Add(c.took)), c.want)
 		}
@@ -281,20 +297,25 @@ func TestWatch_Due(t *testing.T) {
 		return strings.Join(names, " ")
 	}
 	quick, slow := q.set.due(q.clock.Add(time.Hour))
-	if owners(quick) != "a" || owners(slow) != "d b c" {
-		t.Errorf("quick ones in the order %q, slow ones %q; want a, and d b c", owners(quick), owners(slow))
+	if owners(quick) != "a e" || owners(slow) != "d b c" {
+		t.Errorf("quick ones in the order %q, slow ones %q; want a e, and d b c", owners(quick), owners(slow))
 	}
 }
 
 // However many owners have directories that are slow to scan, a quick one of another owner
-// waits for one of them, and each slow one has its turn.
+// waits for a slice of them, and each slow one has its turn.
 func TestWatch_SlowDirectoriesDelayNoOtherOwner(t *testing.T) {
 	q := newQuotas(t)
+	q.watch.slice = time.Nanosecond // which one scan takes
+	q.watch.now = func() time.Time {
+		q.clock = q.clock.Add(time.Microsecond)
+		return q.clock
+	}
 	const many = 5
 	for i := range many {
 		owner := fmt.Sprint("slow-", i)
 		q.boot(owner)
-		q.set.note(q.watch.log, q.set.Peek(owner)[0].Host, 0, nil, q.clock.Add(-10*time.Second), q.clock)
+		q.set.note(q.watch.log, q.set.Peek(owner)[0].Host, 0, nil, slowScan, q.clock)
 	}
 	q.boot("bob")
 	fill(t, q.data("bob", "large"), 2048)
