@@ -91,6 +91,9 @@ var rules = []rule{
 	{tree: "internal/engine/kube/kubeconfig",
 		ours:   []string{"internal/nearest", "internal/truncate", "internal/visible"},
 		others: []string{"go.yaml.in/yaml/v3"}},
+	{tree: "internal/engine/microsandbox",
+		ours:   []string{"engine", "internal/engine/guests", "internal/engine/stdiolink", "internal/logkey", "internal/owned", "internal/truncate", "internal/visible"},
+		others: []string{sys}},
 	{tree: "internal/engine/process", ours: []string{"engine", "internal/engine/guests", "internal/engine/stdiolink", "internal/logkey"}, others: []string{sys}},
 	{tree: "internal/engine/stdiolink", others: []string{sys}},
 
