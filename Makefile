@@ -51,6 +51,11 @@ test-vm: build ## the systemd unit in a virtual machine of Debian; as root, need
 	scripts/setup vm
 	scripts/test-vm $(SUITE)
 
+.PHONY: test-microsandbox
+test-microsandbox: build ## the microsandbox engine with the real msb, in a virtual machine; as root, needs no KVM (MSBFLAGS='-run TestConformance/contract')
+	scripts/setup vm
+	scripts/test-microsandbox $(MSBFLAGS)
+
 .PHONY: test-kube
 test-kube: ## the Kubernetes engine on a real cluster of one node, which it starts and stops; as root (KUBEFLAGS='-run TestConformance/stream')
 	scripts/setup kube
