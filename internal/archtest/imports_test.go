@@ -26,7 +26,7 @@ const (
 var rules = []rule{
 	// Programs.
 	{tree: "cmd/glovebox", ours: []string{"internal/cli"}},
-	{tree: "cmd/glovebox-guest", ours: []string{"internal/guest/agent"}},
+	{tree: "cmd/glovebox-guest", ours: []string{"internal/guest/agent", "internal/guest/pod"}},
 	{tree: "cmd/glovebox-pod", ours: []string{"internal/guest/pod"}},
 	{tree: "internal/cli",
 		ours: []string{
@@ -37,7 +37,7 @@ var rules = []rule{
 	{tree: "internal/cli/mcpcli",
 		ours:   []string{"internal/codemode/approval", "internal/config", "internal/gateway/", "internal/logkey", "internal/nearest", "internal/plural", "internal/truncate", "internal/visible", "mcpkit/"},
 		others: []string{sdk, "github.com/spf13/cobra", "golang.org/x/term"}},
-	{tree: "internal/cli/engines", ours: []string{"engine", "internal/engine/gvisor", "internal/engine/kube"}}, // the one place that knows concrete engines
+	{tree: "internal/cli/engines", ours: []string{"engine", "internal/engine/gvisor", "internal/engine/kube", "internal/engine/microsandbox"}}, // the one place that knows concrete engines
 	{tree: "internal/cli/help", others: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"}},
 	{tree: "internal/config", ours: []string{"internal/egress/floor", "internal/egress/policy", "internal/egress/resolve", "internal/nearest", "internal/owned"}, others: []string{"github.com/pelletier/go-toml/v2", "github.com/spf13/pflag", "github.com/tailscale/hujson"}},
 
@@ -92,7 +92,7 @@ var rules = []rule{
 		ours:   []string{"internal/nearest", "internal/truncate", "internal/visible"},
 		others: []string{"go.yaml.in/yaml/v3"}},
 	{tree: "internal/engine/microsandbox",
-		ours:   []string{"engine", "internal/engine/guests", "internal/engine/stdiolink", "internal/logkey", "internal/owned", "internal/truncate", "internal/visible"},
+		ours:   []string{"engine", "internal/engine/guests", "internal/guest/embed", "internal/guest/pod", "internal/guest/podlink", "internal/logkey", "internal/owned", "internal/truncate", "internal/visible"},
 		others: []string{sys}},
 	{tree: "internal/engine/process", ours: []string{"engine", "internal/engine/guests", "internal/engine/stdiolink", "internal/logkey"}, others: []string{sys}},
 	{tree: "internal/engine/stdiolink", others: []string{sys}},

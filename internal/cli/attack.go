@@ -50,7 +50,7 @@ Exit code 0: every attack was held; 1: one was not, or could not be carried out.
 			}
 			selected, err := attack.Select(attack.All(), o.only)
 			if err == nil && cfg.Engine != config.EngineAuto && !slices.Contains(engines.Here(), cfg.Engine) {
-				err = fmt.Errorf("attack boxes of the engine %s: they run on other machines, where nothing judges the outcome; the engines are: %s", cfg.Engine, strings.Join(engines.Here(), ", "))
+				err = fmt.Errorf("attack boxes of the engine %s: nothing judges the outcome outside them; the engines are: %s", cfg.Engine, strings.Join(engines.Here(), ", "))
 			}
 			if err != nil {
 				return &usageError{err: err, cmd: cmd.CommandPath(), hint: `"glovebox attack --list" lists the attacks`}

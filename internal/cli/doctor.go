@@ -44,7 +44,8 @@ func (a *app) doctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check whether boxes work on this machine",
-		Long: `Doctor checks this machine or, with --engine kube, a cluster. At the end, it boots a box for each installed language
+		Long: `Doctor checks this machine or, with --engine kube, a cluster. With --engine microsandbox, it
+checks whether this machine boots microVMs. At the end, it boots a box for each installed language
 and runs code in it. Exit code 0: boxes work; 1: they do not.
 
 With --box, it boots a box and restores a copy instead, and reports from outside how

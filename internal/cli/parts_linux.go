@@ -12,15 +12,22 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/cli/engines"
 	"github.com/glovebox-dev/glovebox/internal/guest/agent"
 	"github.com/glovebox-dev/glovebox/internal/guest/embed"
+	"github.com/glovebox-dev/glovebox/internal/guest/pod"
 )
 
 // Parts runs the helper process that argv[0] names, and does not return then. This
 // executable is also the engine's helper processes and, in a build without an
-// embedded agent, the agent. Call it first in main and in TestMain.
+// embedded agent, the agent and its helper. Call it first in main and in TestMain.
 func Parts() {
 	engines.Main()
-	if len(os.Args) > 0 && filepath.Base(os.Args[0]) == embed.Name {
+	if len(os.Args) == 0 {
+		return
+	}
+	switch filepath.Base(os.Args[0]) {
+	case embed.Name:
 		os.Exit(agent.Main())
+	case pod.Name:
+		os.Exit(pod.Main(os.Args[1:]))
 	}
 }
 

@@ -241,7 +241,7 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 	options.Version, options.Log = v, log
 	opened := newOpening()
 	options.Tools, options.Toolsets = tools.Deps{Await: opened.await, Log: log}, cfg.Toolsets
-	options.NoSnapshots = engines.BoxesElsewhere() != nil
+	options.NoSnapshots = engines.NoSnapshots()
 	options.NoHibernation, options.Image = !cfg.Hibernate, cfg.Image != ""
 	options.Volumes, options.Network = len(cfg.Volumes) > 0, h.networks.allowed
 	if code != nil {

@@ -14,14 +14,16 @@ import (
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/engine/gvisor"
 	"github.com/glovebox-dev/glovebox/internal/engine/kube"
+	"github.com/glovebox-dev/glovebox/internal/engine/microsandbox"
 )
 
-// here lists the engines whose boxes run on this machine, the preferred one first. One of
-// them is the default: probing those must not use the network.
+// here lists the engines of which one is the default, the preferred one first. Their boxes
+// run on this machine: probing those must not use the network.
 var here = []engine.Factory{gvisor.Factory()}
 
-// all lists the engines. Those that are not in here are used only if selected.
-var all = append(slices.Clone(here), kube.Factory(&kubeSettings))
+// all lists the engines. Those that are not in here are used only if selected: kube because
+// it asks a cluster, microsandbox because its boxes have no snapshots.
+var all = append(slices.Clone(here), kube.Factory(&kubeSettings), microsandbox.Factory())
 
 // enteredEnv names the engine whose Enter re-executed this program. In the new namespaces
 // the probes might choose another one.
@@ -61,7 +63,8 @@ func Names() []string {
 	return names
 }
 
-// Here returns the names of the engines whose boxes run on this machine.
+// Here returns the names of the engines of which one is the default. Their boxes run on this
+// machine and can be examined from outside.
 func Here() []string { return Names()[:len(here)] }
 
 // Enter calls engine.Factory.Enter of the default engine, if it has one. That may

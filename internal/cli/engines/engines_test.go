@@ -7,7 +7,9 @@ import (
 	"testing"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/engine/gvisor"
 	"github.com/glovebox-dev/glovebox/internal/engine/kube"
+	"github.com/glovebox-dev/glovebox/internal/engine/microsandbox"
 )
 
 // factory returns an engine that a host with the findings probes.
@@ -69,11 +71,29 @@ func TestDefault_IsNeverElsewhere(t *testing.T) {
 	}
 }
 
-// TestElsewhere_HasNoSnapshots: what the command line leaves out is what the engine lacks.
-func TestElsewhere_HasNoSnapshots(t *testing.T) {
-	var e any = (*kube.Engine)(nil)
-	if _, ok := e.(engine.Snapshotter); ok {
-		t.Error("the engine has snapshots: offer their tools, and correct Elsewhere")
+// TestNoSnapshots_IsTrue: what the command line leaves out is what the engine lacks.
+func TestNoSnapshots_IsTrue(t *testing.T) {
+	defer func() { selected = "" }()
+	for name, e := range map[string]any{
+		"gvisor": (*gvisor.Engine)(nil), kube.Name: (*kube.Engine)(nil), microsandbox.Name: (*microsandbox.Engine)(nil),
+	} {
+		selected = name
+		if _, ok := e.(engine.Snapshotter); ok == NoSnapshots() {
+			t.Errorf("%s has snapshots: %t, NoSnapshots: %t", name, ok, NoSnapshots())
+		}
+	}
+}
+
+func TestSelect_Microsandbox(t *testing.T) {
+	defer func() { selected = "" }()
+	if err := Select(microsandbox.Name, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if BoxesElsewhere() != nil {
+		t.Error("its boxes are taken to be on another machine")
+	}
+	if got := Default().Name; got != microsandbox.Name {
+		t.Errorf("the engine is %s", got)
 	}
 }
 
@@ -84,7 +104,7 @@ func TestSelect_RefusesWhatNodesCannotUse(t *testing.T) {
 		o      Options
 		want   string
 	}{
-		"unknown":         {"docker", Options{}, `unknown engine "docker"; the engines are: gvisor, kube`},
+		"unknown":         {"docker", Options{}, `unknown engine "docker"; the engines are: gvisor, kube, microsandbox`},
 		"no image":        {"kube", Options{}, "needs the image of boxes"},
 		"a tag":           {"kube", Options{Image: "python:3.13-slim"}, "print it with: crane digest python:3.13-slim; then name the image as python@sha256:"},
 		"a directory":     {"kube", Options{Image: "./rootfs"}, "nodes need an image of a registry"},

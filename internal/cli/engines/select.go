@@ -7,6 +7,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/engine/kube"
+	"github.com/glovebox-dev/glovebox/internal/engine/microsandbox"
 )
 
 // Options are the operator's choices. An engine uses its own and ignores the others.
@@ -18,7 +19,7 @@ type Options struct {
 }
 
 // Elsewhere describes the boxes of an engine that does not run them on this machine: they
-// see no files of it. Such an engine has no snapshots.
+// see no files of it.
 type Elsewhere struct {
 	Root  engine.Root    // of boxes
 	Agent engine.Program // without arguments
@@ -67,6 +68,9 @@ func selectKube(o Options) error {
 	elsewhere = &Elsewhere{Root: kube.RootOf(image), Agent: engine.Program{Path: kube.AgentPath, Image: s.HelperImage}}
 	return nil
 }
+
+// NoSnapshots reports whether the selected engine lacks snapshots.
+func NoSnapshots() bool { return selected == kube.Name || selected == microsandbox.Name }
 
 // BoxesElsewhere describes the boxes of the selected engine; nil if they run on this
 // machine.

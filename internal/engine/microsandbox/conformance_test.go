@@ -21,10 +21,11 @@ import (
 
 // host is a machine that boots microVMs, with a state directory for these tests.
 type host struct {
-	msb   string // path of the program
-	state string
-	root  string // a directory with a small system
-	wait  time.Duration
+	msb    string // path of the program
+	helper string // path of a program that contains it
+	state  string
+	root   string // a directory with a small system
+	wait   time.Duration
 }
 
 // onHost returns this machine, or skips the test unless GLOVEBOX_TEST_MSB names msb. The
@@ -45,6 +46,7 @@ func onHost(t testing.TB) *host {
 			t.Fatal(err)
 		}
 	}
+	h.helper = enginetest.Agent(t).Path
 	busybox(t, h.root)
 	return h
 }
@@ -101,7 +103,7 @@ func testLog() *slog.Logger {
 
 func (h *host) open(t testing.TB) *microsandbox.Engine {
 	t.Helper()
-	e, err := microsandbox.Open(t.Context(), microsandbox.Config{StateDir: h.state, Program: h.msb, Log: testLog()})
+	e, err := microsandbox.Open(t.Context(), microsandbox.Config{StateDir: h.state, Helper: h.helper, Program: h.msb, Log: testLog()})
 	if err != nil {
 		t.Fatal(err)
 	}

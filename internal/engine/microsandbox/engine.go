@@ -22,6 +22,9 @@ import (
 type Config struct {
 	// StateDir is the parent of the engine's directory. Required; created if missing.
 	StateDir string
+	// Helper is the path on this host of a static executable that is the helper of
+	// internal/guest/pod when it is started under that name. Required.
+	Helper string
 	// Program is the path of msb. Default: that of PATH, or where its installer puts it.
 	Program string
 	// SweepEvery is the interval in which guests of dead processes are removed. 0: only
@@ -31,11 +34,12 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// Engine runs guests as microVMs. It implements engine.Engine, engine.Pauser and
-// engine.Statser.
+// Engine runs guests as microVMs. It implements engine.Engine, engine.Pauser,
+// engine.Recoverer and engine.Statser.
 type Engine struct {
 	msb     *client
 	version string
+	helper  string
 	dir     string // of all engines with the state directory
 	owner   *owner
 	roots   *roots
@@ -48,9 +52,10 @@ type Engine struct {
 }
 
 var (
-	_ engine.Engine  = (*Engine)(nil)
-	_ engine.Pauser  = (*Engine)(nil)
-	_ engine.Statser = (*Engine)(nil)
+	_ engine.Engine    = (*Engine)(nil)
+	_ engine.Pauser    = (*Engine)(nil)
+	_ engine.Recoverer = (*Engine)(nil)
+	_ engine.Statser   = (*Engine)(nil)
 )
 
 // Open checks msb and the host, removes what dead processes have left, and returns an
@@ -88,7 +93,7 @@ func open(ctx context.Context, cfg Config) (*Engine, error) {
 		return nil, err
 	}
 	e := &Engine{
-		msb: msb, version: version, dir: dir, owner: own, log: cfg.Log,
+		msb: msb, version: version, helper: cfg.Helper, dir: dir, owner: own, log: cfg.Log,
 		roots: newRoots(msb, dir), set: guests.NewSet[*guest](),
 	}
 	if err := e.sweep(); err != nil {
@@ -136,7 +141,7 @@ func openDir(state string) (string, error) {
 // Info describes the engine.
 func (e *Engine) Info() engine.Info {
 	return engine.Info{
-		Name: name, Version: e.version, Isolation: engine.IsolationVM,
+		Name: Name, Version: e.version, Isolation: engine.IsolationVM,
 		Limits: []engine.Limit{
 			{Resource: "cpu", Hard: true, By: "whole virtual processors"},
 			{Resource: "memory", Hard: true, By: "memory of the virtual machine"},
@@ -167,11 +172,10 @@ func (e *Engine) boot(ctx context.Context, id string, spec *engine.Spec, release
 	if err != nil {
 		return nil, err
 	}
-	g := &guest{e: e, id: id, name: newName(e.owner.name), release: release, end: guests.NewEnd(),
-		client: make(chan struct{}), doomed: make(chan struct{}), pausing: make(chan struct{}, 1)}
+	g := e.newGuest(id, newName(), release)
 	var args []string
 	if err = g.stage(spec.Agent.Path); err == nil {
-		args, err = createArgs(g.name, id, image, g.dir(), binds, spec)
+		args, err = createArgs(g.name, id, image, g.share(), binds, spec)
 	}
 	if err != nil {
 		g.removeDir()
@@ -186,17 +190,13 @@ func (e *Engine) boot(ctx context.Context, id string, spec *engine.Spec, release
 		err = creationError(err)
 	}
 	if err == nil {
-		err = g.start(spec.Agent.Args)
+		err = g.start(ctx, spec)
 	}
 	if err != nil {
 		g.remove()
 		return nil, err
 	}
 	e.workers.Go(g.run)
-	if err := context.Cause(ctx); err != nil {
-		g.Destroy(context.Background()) // cannot fail: its context does not end
-		return nil, err
-	}
 	return g, nil
 }
 

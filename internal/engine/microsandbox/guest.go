@@ -3,24 +3,21 @@
 package microsandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/engine/guests"
-	"github.com/glovebox-dev/glovebox/internal/engine/stdiolink"
+	"github.com/glovebox-dev/glovebox/internal/guest/pod"
 	"github.com/glovebox-dev/glovebox/internal/logkey"
-	"github.com/glovebox-dev/glovebox/internal/truncate"
-	"github.com/glovebox-dev/glovebox/internal/visible"
 )
 
 const (
@@ -30,44 +27,66 @@ const (
 	maxBackoff = 5 * time.Second
 )
 
-// guest is a microVM with an agent in it.
+// guest is a microVM with an agent in it, as held by one Engine until it has ended or is
+// detached.
 type guest struct {
 	e       *Engine
 	id      string
 	name    string // of the sandbox
 	release func() // frees the id; may be repeated
 
-	cmd    *exec.Cmd // the msb that runs the agent
-	stream *stdiolink.Stream
-	stderr *tail // of the agent and of that msb
+	end      *guests.End
+	pausing  chan struct{} // holds an element while a Pause or Resume is in progress
+	dialling chan struct{} // holds an element while a Dial is in progress
+	// These channels are closed with mu held.
+	detached chan struct{} // closed by Detach
+	doomed   chan struct{} // closed when the guest shall end
 
-	client  chan struct{} // closed when that msb has ended
-	end     *guests.End
-	pausing chan struct{} // holds an element while a Pause or Resume is in progress
-
-	mu     sync.Mutex
-	doomed chan struct{} // closed with mu held, when the guest shall end
+	mu      sync.Mutex
+	current *conn // guarded by mu; nil: none
 }
 
 var _ engine.Guest = (*guest)(nil)
 
+func (e *Engine) newGuest(id, name string, release func()) *guest {
+	return &guest{
+		e: e, id: id, name: name, release: release, end: guests.NewEnd(),
+		pausing: make(chan struct{}, 1), dialling: make(chan struct{}, 1),
+		detached: make(chan struct{}), doomed: make(chan struct{}),
+	}
+}
+
 // dir is the directory of the guest's files on the host.
 func (g *guest) dir() string { return guestDir(g.e.dir, g.name) }
 
-func guestDir(dir, name string) string { return filepath.Join(dir, name) }
+// share is the directory that the guest sees.
+func (g *guest) share() string { return filepath.Join(g.dir(), shareName) }
 
-// stage copies the agent to where the guest sees it: the caller may remove or change its
-// file while the guest lives.
+// stage copies the agent and the helper to where the guest sees them: the caller may
+// remove or change its files while the guest lives.
 func (g *guest) stage(agent string) error {
-	if err := os.Mkdir(g.dir(), 0o755); err != nil {
+	if err := makeGuestDir(g.e.dir, g.name, g.e.owner.name, g.id); err != nil {
 		return err
 	}
-	in, err := os.Open(agent)
+	staged := filepath.Join(g.share(), agentName)
+	if err := copyProgram(staged, agent); err != nil {
+		return err
+	}
+	helper := filepath.Join(g.share(), pod.Name)
+	if agent == g.e.helper {
+		return os.Link(staged, helper)
+	}
+	return copyProgram(helper, g.e.helper)
+}
+
+// copyProgram copies an executable.
+func copyProgram(to, from string) error {
+	in, err := os.Open(from)
 	if err != nil {
-		return fmt.Errorf("open agent: %w: %w", err, engine.ErrInvalid)
+		return fmt.Errorf("open program: %w: %w", err, engine.ErrInvalid)
 	}
 	defer in.Close()
-	out, err := os.OpenFile(filepath.Join(g.dir(), "agent"), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
 	if err != nil {
 		return err
 	}
@@ -87,109 +106,60 @@ func (g *guest) removeDir() {
 	}
 }
 
-// start runs the agent.
-func (g *guest) start(argv []string) error {
-	inR, inW, err := os.Pipe()
-	if err != nil {
-		return fmt.Errorf("make pipe: %w: %w", err, engine.ErrExhausted)
+// exec returns the arguments of msb that run a part of the helper in the guest, as its
+// root. An element that begins with "--" is an option of msb.
+func (g *guest) exec(part ...string) []string {
+	args := []string{"exec", "--quiet", "--user=0"}
+	for len(part) > 0 && len(part[0]) > 2 && part[0][:2] == "--" {
+		args, part = append(args, part[0]), part[1:]
 	}
-	defer inR.Close()
-	outR, outW, err := os.Pipe()
-	if err != nil {
-		inW.Close()
-		return fmt.Errorf("make pipe: %w: %w", err, engine.ErrExhausted)
-	}
-	defer outW.Close()
-	g.stderr = new(tail)
-	// msb cannot set the agent's own name, the first argument.
-	args := append([]string{"exec", "--quiet", "--stream", "--user=0", g.name, "--", agentArg}, argv[1:]...)
-	g.cmd = g.e.msb.command(context.Background(), args...)
-	g.cmd.Stdin, g.cmd.Stdout, g.cmd.Stderr = inR, outW, g.stderr
-	if err := g.cmd.Start(); err != nil {
-		inW.Close()
-		outR.Close()
-		if errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.ENOMEM) {
-			err = fmt.Errorf("%w: %w", err, engine.ErrExhausted)
-		}
-		return fmt.Errorf("start the agent: %w", err)
-	}
-	g.stream = stdiolink.New(outR, inW)
-	return nil
+	return append(append(args, g.name, "--", helperArg), part...)
 }
 
-// run waits for the end of the agent or for Destroy, removes the microVM and publishes why
-// the guest has ended.
+// start starts the agent in the microVM, in the background.
+func (g *guest) start(ctx context.Context, s *engine.Spec) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, commandWait, errSlow)
+	defer cancel()
+	part := append([]string{"start", cmp.Or(s.Hostname, g.id), agentArg}, s.Agent.Args...)
+	_, err := g.e.msb.run(ctx, nil, g.exec(part...)...)
+	return unavailable(err)
+}
+
+// run waits for the end of the agent, for Destroy or Detach. Unless the guest is detached,
+// it removes the microVM and publishes why the guest has ended.
 func (g *guest) run() {
+	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
-		g.cmd.Wait() // the result is in ProcessState
-		close(g.client)
+		select {
+		case <-g.doomed:
+		case <-g.detached:
+		case <-ctx.Done():
+		}
+		cancel()
 	}()
-	g.e.workers.Go(g.watch)
-	exit := engine.Exit{Reason: engine.ExitDestroyed}
-	select {
-	case <-g.client:
-		exit = g.reason()
-	case <-g.doomed:
+	exit, ended := g.await(ctx)
+	cancel()
+	if isClosed(g.detached) {
+		return
 	}
-	g.doom() // Dial fails from now on
-	g.kill()
-	<-g.client
+	if !ended || !g.doom() {
+		exit = engine.Exit{Reason: engine.ExitDestroyed}
+	}
 	g.remove()
 	g.release()
 	g.end.Reach(exit)
 	// The stream ends last: callers whose calls fail ask at once why the guest ended.
-	g.stream.Close() // an error of closing a pipe has no remedy
+	g.hangUp()
 }
 
-// reason finds out why the agent's msb has ended.
-func (g *guest) reason() engine.Exit {
-	if isClosed(g.doomed) {
-		return engine.Exit{Reason: engine.ExitDestroyed}
-	}
-	words := g.stderr.last()
-	g.e.log.Debug("the agent has ended", logkey.Guest, g.id, logkey.Detail, words)
-	s, err := g.status()
-	switch {
-	case err != nil:
-		return engine.Exit{Reason: engine.ExitCrashed, Detail: "the virtual machine has no status: " + visible.Line(err.Error())}
-	case !s.lives():
-		return engine.Exit{Reason: engine.ExitCrashed, Detail: "the virtual machine has ended: its status is " + truncate.Bytes(visible.Line(s.Status), 40)}
-	}
-	return exitOf(g.cmd.ProcessState, words)
-}
-
-// signalled is msb's exit code for every signal that ended the agent.
-const signalled = 255
-
-// exitOf tells the exit of the agent from that of the msb that ran it, which has the same
-// code. words are the last line of their standard error, printable.
-func exitOf(state *os.ProcessState, words string) engine.Exit {
-	code := state.ExitCode()
-	switch {
-	case code < 0:
-		return engine.Exit{Reason: engine.ExitCrashed, Detail: "msb was killed: " + state.String()}
-	case code == 1 && strings.HasPrefix(words, "error: "): // msb's own failures
-		return engine.Exit{Reason: engine.ExitCrashed, Detail: "msb failed: " + strings.TrimPrefix(words, "error: ")}
-	}
-	if code == signalled {
-		return engine.Exit{Reason: engine.ExitCrashed, Detail: "a signal has ended the agent; msb does not tell which"}
-	}
-	return engine.Exit{Reason: engine.ExitExited, Code: code}
-}
-
-func (g *guest) status() (sandbox, error) {
-	out, err := g.e.msb.brief("status", "--format", "json", g.name)
+func (g *guest) status(ctx context.Context) (sandbox, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, commandWait, errSlow)
+	defer cancel()
+	out, err := g.e.msb.run(ctx, nil, "status", "--format", "json", g.name)
 	if err != nil {
 		return sandbox{}, err
 	}
 	return parseStatus(out, g.name)
-}
-
-// kill kills the agent's msb with what it has started.
-func (g *guest) kill() {
-	if !isClosed(g.client) {
-		syscall.Kill(-g.cmd.Process.Pid, syscall.SIGKILL) // fails if it has just ended
-	}
 }
 
 // remove removes the microVM and the files of the guest. A msb that does not answer cannot
@@ -230,13 +200,26 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// doom makes the guest end.
-func (g *guest) doom() {
+// doom makes the guest end, and reports whether it was to live until then.
+func (g *guest) doom() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !isClosed(g.doomed) {
-		close(g.doomed)
+	if isClosed(g.doomed) {
+		return false
 	}
+	close(g.doomed)
+	return true
+}
+
+// lost returns ErrGone if the guest has ended or was detached.
+func (g *guest) lost() error {
+	switch {
+	case isClosed(g.detached):
+		return fmt.Errorf("detached: %w", engine.ErrGone)
+	case isClosed(g.doomed):
+		return engine.ErrGone
+	}
+	return nil
 }
 
 // ID returns the id passed to Create.
@@ -244,26 +227,105 @@ func (g *guest) ID() string { return g.id }
 
 // Dial opens the stream to the agent. See engine.Guest.
 func (g *guest) Dial(ctx context.Context) (io.ReadWriteCloser, error) {
-	err := context.Cause(ctx)
-	var conn io.ReadWriteCloser
-	if err == nil && (isClosed(g.doomed) || isClosed(g.client)) {
-		err = engine.ErrGone
-	}
-	if err == nil {
-		conn, err = g.stream.Dial()
-	}
-	if errors.Is(err, os.ErrClosed) {
-		err = engine.ErrGone
-	}
+	c, err := g.dial(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("dial guest %q: %w", g.id, err)
 	}
-	return conn, nil
+	return c, nil
+}
+
+func (g *guest) dial(ctx context.Context) (*conn, error) {
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	select {
+	case g.dialling <- struct{}{}:
+		defer func() { <-g.dialling }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if err := g.lost(); err != nil {
+		return nil, err
+	}
+	g.hangUp()
+	// The end of the guest ends the dialling.
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-g.doomed:
+		case <-g.detached:
+		case <-ctx.Done():
+		}
+		cancel(engine.ErrGone)
+	}()
+	c, err := newConn(ctx, g)
+	if err != nil {
+		if lost := g.lost(); lost != nil {
+			return nil, lost
+		}
+		if cause := context.Cause(ctx); cause != nil {
+			return nil, cause
+		}
+		return nil, g.failedDial(ctx, err)
+	}
+	g.mu.Lock()
+	g.current = c
+	g.mu.Unlock()
+	if err := g.lost(); err != nil {
+		g.hangUp()
+		return nil, err
+	}
+	return c, nil
+}
+
+// failedDial returns ErrGone if a guest cannot be dialled because it has ended, which await
+// tells a moment later.
+func (g *guest) failedDial(ctx context.Context, err error) error {
+	s, serr := g.status(ctx)
+	switch {
+	case g.lost() != nil:
+		return g.lost()
+	case says(serr, notFound), serr == nil && !s.lives():
+		return engine.ErrGone
+	}
+	// The helper ends with the agent.
+	select {
+	case <-g.doomed:
+		return engine.ErrGone
+	case <-time.After(endWait):
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	return fmt.Errorf("%w: %w", err, engine.ErrUnavailable)
+}
+
+// endWait bounds the time from the end of an agent until the engine knows of it.
+const endWait = 5 * time.Second
+
+// hangUp ends the current stream.
+func (g *guest) hangUp() {
+	g.mu.Lock()
+	c := g.current
+	g.current = nil
+	g.mu.Unlock()
+	if c != nil {
+		c.Close()
+	}
 }
 
 // Wait blocks until the guest has ended. See engine.Guest.
 func (g *guest) Wait(ctx context.Context) (engine.Exit, error) {
-	exit, err := g.end.Wait(ctx)
+	waiting, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-g.detached:
+			cancel(g.lost())
+		case <-waiting.Done():
+		}
+	}()
+	exit, err := g.end.Wait(waiting)
 	if err != nil {
 		return exit, fmt.Errorf("wait for guest %q: %w", g.id, err)
 	}
@@ -272,44 +334,20 @@ func (g *guest) Wait(ctx context.Context) (engine.Exit, error) {
 
 // Destroy ends the guest. See engine.Guest.
 func (g *guest) Destroy(ctx context.Context) error {
-	g.doom()
-	if _, err := g.end.Wait(ctx); err != nil {
+	g.mu.Lock()
+	gone := isClosed(g.detached)
+	if !gone && !isClosed(g.doomed) {
+		close(g.doomed)
+	}
+	g.mu.Unlock()
+	var err error
+	if gone {
+		err = g.lost()
+	} else {
+		_, err = g.end.Wait(ctx)
+	}
+	if err != nil {
 		return fmt.Errorf("destroy guest %q: %w", g.id, err)
 	}
 	return nil
-}
-
-// maxTail bounds what is kept of a guest's standard error.
-const maxTail = 4 << 10
-
-// tail keeps the last bytes that are written.
-type tail struct {
-	mu sync.Mutex
-	b  []byte // guarded by mu
-}
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.b = append(t.b, p[max(0, len(p)-maxTail):]...)
-	if more := len(t.b) - maxTail; more > 0 {
-		t.b = append(t.b[:0], t.b[more:]...)
-	}
-	return len(p), nil
-}
-
-// last returns the last line that begins with "error: ", or else the last line, printable
-// and of maxDetail bytes at most.
-func (t *tail) last() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	lines := strings.Split(strings.TrimSpace(string(t.b)), "\n")
-	line := lines[len(lines)-1]
-	for i := len(lines) - 1; i >= 0; i-- {
-		if strings.HasPrefix(lines[i], "error: ") {
-			line = lines[i]
-			break
-		}
-	}
-	return truncate.Bytes(visible.Line(line), maxDetail)
 }

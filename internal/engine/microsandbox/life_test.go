@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"testing"
@@ -20,7 +21,7 @@ import (
 func TestLife_OfOneGuest(t *testing.T) {
 	h := onHost(t)
 	e := h.open(t)
-	defer e.Close()
+	defer func() { e.Close() }()
 	before := h.held(t)
 	spec := h.spec()
 	spec.Agent = engine.Program{Path: enginetest.Probe(t), Args: []string{"probe", "agent", "echo"}}
@@ -84,6 +85,26 @@ func TestLife_OfOneGuest(t *testing.T) {
 	})
 	step("resume", func(ctx context.Context) error { return e.Resume(ctx, "box-1") })
 	step("resume again", func(ctx context.Context) error { return e.Resume(ctx, "box-1") })
+	step("8 MiB to a slow reader", func(ctx context.Context) error { return slowly(ctx, g) })
+	var state engine.GuestState
+	step("detach", func(ctx context.Context) (err error) {
+		if state, err = e.State(ctx, "box-1"); err != nil {
+			return err
+		}
+		return e.Detach(ctx, "box-1")
+	})
+	step("recover in another engine", func(ctx context.Context) (err error) {
+		if err := e.Close(); err != nil {
+			return err
+		}
+		e = h.open(t)
+		if states, err := e.List(ctx); err != nil || len(states) != 1 || states[0].ID != "box-1" {
+			t.Errorf("list: got %+v, %v", states, err)
+		}
+		g, err = e.Recover(ctx, state)
+		return err
+	})
+	step("echo of a recovered guest", echo(1))
 	step("destroy", g.Destroy)
 	step("wait", func(ctx context.Context) error {
 		exit, err := g.Wait(ctx)
@@ -104,6 +125,42 @@ func TestLife_OfOneGuest(t *testing.T) {
 	if !slices.Equal(before, after) {
 		t.Errorf("leak: held before %q and after %q", before, after)
 	}
+}
+
+// slowly sends 8 windows to an agent that echoes, and reads the answer slowly at first.
+func slowly(ctx context.Context, g engine.Guest) error {
+	const size, part = 8 << 20, 1 << 20
+	conn, err := g.Dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	wrote := make(chan error, 1)
+	go func() {
+		b := bytes.Repeat([]byte("0123456789abcde\n"), part/16)
+		for range size / part {
+			if _, err := conn.Write(b); err != nil {
+				wrote <- err
+				return
+			}
+		}
+		wrote <- nil
+	}()
+	want := bytes.Repeat([]byte("0123456789abcde\n"), part/16)
+	got := make([]byte, part)
+	for i := range size / part {
+		if i < 3 {
+			time.Sleep(2 * time.Second) // every buffer on the way fills
+		}
+		if _, err := io.ReadFull(conn, got); err != nil {
+			return fmt.Errorf("after %d MiB: %w", i, err)
+		}
+		if !bytes.Equal(got, want) {
+			return fmt.Errorf("MiB %d differs", i)
+		}
+	}
+	return <-wrote
 }
 
 var errSilent = errors.New("no answer")
@@ -149,7 +206,7 @@ func TestLife_AgentEnds(t *testing.T) {
 	}{
 		{"code 0", []string{"exit", "0"}, engine.Exit{Reason: engine.ExitExited}},
 		{"code 7", []string{"exit", "7"}, engine.Exit{Reason: engine.ExitExited, Code: 7}},
-		{"signal", []string{"die", "9"}, engine.Exit{Reason: engine.ExitCrashed}},
+		{"signal", []string{"die", "9"}, engine.Exit{Reason: engine.ExitExited, Code: 128 + 9}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			spec := h.spec()

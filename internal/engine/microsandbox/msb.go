@@ -58,6 +58,7 @@ func (c *client) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	cmd.WaitDelay = pipeWait
+	cmd.Cancel = func() error { return killGroup(cmd) }
 	return cmd
 }
 

@@ -54,7 +54,7 @@ func parseList(out []byte) ([]sandbox, error) {
 	}
 	kept := list[:0]
 	for _, s := range list {
-		if _, ok := parseName(s.Name); ok {
+		if isName(s.Name) {
 			kept = append(kept, s)
 		}
 	}

@@ -43,19 +43,19 @@ func (g *guest) setPaused(ctx context.Context, command, want string) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	if isClosed(g.doomed) {
-		return engine.ErrGone
+	if err := g.lost(); err != nil {
+		return err
 	}
 	_, err := g.e.msb.brief(command, "--quiet", g.name)
 	if err == nil {
 		return nil
 	}
 	// A sandbox that has the state already makes the command fail.
-	s, serr := g.status()
+	s, serr := g.status(context.Background())
 	switch {
 	case serr == nil && s.Status == want:
 		return nil
-	case isClosed(g.doomed) || says(serr, notFound):
+	case g.lost() != nil || says(serr, notFound):
 		return engine.ErrGone
 	}
 	return unavailable(errors.Join(err, serr))

@@ -24,7 +24,7 @@ import (
 const (
 	kvmDevice = "/dev/kvm"
 	// versionWait bounds the question for msb's version.
-	versionWait = 10 * time.Second
+	versionWait = 30 * time.Second
 	// maxVersion bounds the answer in a message.
 	maxVersion = 80
 

@@ -14,12 +14,15 @@ import (
 	"strings"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/guest/pod"
 )
 
 const (
-	// agentDir has the agent in the guest, which cannot write there.
-	agentDir = "/.glovebox"
-	agentArg = agentDir + "/agent"
+	// agentDir has the agent and the helper in the guest, which cannot write there.
+	agentDir  = "/.glovebox"
+	agentName = "agent"
+	agentArg  = agentDir + "/" + agentName
+	helperArg = agentDir + "/" + pod.Name
 
 	// The labels of a sandbox that is a guest.
 	labelManaged = "glovebox.managed=1"

@@ -25,12 +25,12 @@ func (e *Engine) Stats(ctx context.Context, id string) (engine.Stats, error) {
 func (g *guest) stats(ctx context.Context) (engine.Stats, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, commandWait, errSlow)
 	defer cancel()
-	if isClosed(g.doomed) {
-		return engine.Stats{}, engine.ErrGone
+	if err := g.lost(); err != nil {
+		return engine.Stats{}, err
 	}
 	out, err := g.e.msb.run(ctx, nil, "metrics", "--format", "json", g.name)
 	if err != nil {
-		if isClosed(g.doomed) {
+		if g.lost() != nil {
 			err = engine.ErrGone
 		}
 		return engine.Stats{}, unavailable(err)

@@ -15,6 +15,7 @@ import (
 // Config is the configuration of the engine.
 type Config struct {
 	StateDir   string
+	Helper     string
 	Program    string
 	SweepEvery time.Duration
 	Log        *slog.Logger

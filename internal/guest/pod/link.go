@@ -13,6 +13,11 @@ const (
 	socketPath = socketDir + "/link"
 )
 
+// linkEnded is the exit code of link when one of its streams has ended, which they do not
+// by themselves. It is not 0: msb goes on reading the input of a program that has ended
+// with 0.
+const linkEnded = 3
+
 // link copies between its standard streams and the helper's socket until one of them
 // ends.
 func link([]string) (int, error) {
@@ -29,5 +34,5 @@ func link([]string) (int, error) {
 		_, err := io.Copy(os.Stdout, conn)
 		done <- err
 	}()
-	return 0, <-done // the process ends, and with it the other copy
+	return linkEnded, <-done // the process ends, and with it the other copy
 }

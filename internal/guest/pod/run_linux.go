@@ -37,7 +37,12 @@ func terminate(t podlink.Termination) {
 
 // run starts the agent and serves connections to it until it ends.
 func run(args []string) (int, error) {
-	code, err := runAgent(args)
+	var code int
+	life, err := lockLife(socketDir, lifePath)
+	if err == nil {
+		defer life.Close() // after the message, for which wait waits
+		code, err = runAgent(args)
+	}
 	switch {
 	case err != nil:
 		terminate(podlink.Termination{Error: err.Error()})
@@ -55,9 +60,6 @@ func run(args []string) (int, error) {
 func runAgent(args []string) (int, error) {
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, unix.SIGTERM, unix.SIGINT)
-	if err := os.MkdirAll(socketDir, 0o700); err != nil {
-		return 1, err
-	}
 	l, err := net.Listen("unix", socketPath)
 	if err != nil {
 		return 1, err
@@ -98,6 +100,7 @@ func startAgent(args []string) (*exec.Cmd, *stdiolink.Stream, error) {
 		return nil, nil, err
 	}
 	cmd := exec.Command("/proc/self/exe", append([]string{"enter"}, args...)...)
+	cmd.Args[0] = Name // selects the helper in a program that has other parts
 	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = inR, outW, &limited{w: os.Stderr, left: maxLog}
 	ids := []syscall.SysProcIDMap{{Size: mappedIDs}}
@@ -141,6 +144,9 @@ func enter(args []string) (int, error) {
 	hostname, program, argv := args[0], args[1], args[2:]
 	if err := unix.Sethostname([]byte(hostname)); err != nil {
 		return 1, fmt.Errorf("set the host name: %w", err)
+	}
+	if err := raiseLoopback(); err != nil {
+		return 1, fmt.Errorf("set up the loopback interface: %w", err)
 	}
 	if err := unix.Mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, ""); err != nil {
 		return 1, fmt.Errorf("make mounts private: %w", err)

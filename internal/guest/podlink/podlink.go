@@ -22,6 +22,10 @@ const (
 	// Window is how many bytes one end sends before the other end's reader has taken
 	// the first of them.
 	Window = 1 << 20
+	// tellEvery is how many bytes a reader takes before the other end is told, unless there
+	// is something to send anyway: a writer waits for a Window, and each message takes its
+	// time on the way.
+	tellEvery = Window / 8
 	// maxFrame bounds the bytes of the stream in one frame.
 	maxFrame = 32 << 10
 )
@@ -200,7 +204,7 @@ func (s *Session) send(t Turn, w io.Writer) error {
 	b := make([]byte, 0, maxFrame+32)
 	for {
 		s.mu.Lock()
-		for s.turn == t.n && s.read == s.told && s.sent == s.base+uint64(len(s.out)) {
+		for s.turn == t.n && s.read-s.told < tellEvery && s.sent == s.base+uint64(len(s.out)) {
 			s.changed.Wait()
 		}
 		if s.turn != t.n {

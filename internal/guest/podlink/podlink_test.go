@@ -2,6 +2,7 @@ package podlink
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"io"
 	"math/rand/v2"
@@ -122,6 +123,41 @@ func TestSession_WriterWaitsForReader(t *testing.T) {
 	}
 	a.Close(nil)
 	b.Close(nil)
+}
+
+// TestSession_TellsOfReadsSparingly: a message for each small read would cost more than the
+// bytes where each passes through several programs.
+func TestSession_TellsOfReadsSparingly(t *testing.T) {
+	s := NewSession()
+	ours, theirs := net.Pipe()
+	turn, _ := s.Begin()
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(turn, ours, 0) }()
+	go func() {
+		frame := append([]byte("D\x00\x00\x04\x00"), make([]byte, 1024)...)
+		for range tellEvery / 1024 {
+			if _, err := theirs.Write(frame); err != nil {
+				return
+			}
+		}
+	}()
+	go func() {
+		p := make([]byte, 1024)
+		for range tellEvery / 1024 {
+			if _, err := io.ReadFull(s, p); err != nil {
+				return
+			}
+		}
+	}()
+	var told [9]byte
+	if _, err := io.ReadFull(theirs, told[:]); err != nil {
+		t.Fatal(err)
+	}
+	if n := binary.BigEndian.Uint64(told[1:]); told[0] != frameRead || n != tellEvery {
+		t.Errorf("the first message is of kind %q and tells of %d bytes, want %q and %d", told[0], n, frameRead, tellEvery)
+	}
+	s.Close(nil)
+	<-ended
 }
 
 func TestSessionClose_EndsCallsWithTheError(t *testing.T) {
