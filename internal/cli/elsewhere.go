@@ -21,8 +21,9 @@ func selectEngine(cfg *config.Config) error {
 	if cfg.Engine == config.EngineAuto {
 		return nil
 	}
+	version, _ := buildVersion()
 	err := engines.Select(cfg.Engine, engines.Options{
-		Image:       cfg.Image,
+		Image: cfg.Image, KubeWarm: cfg.KubeWarm, Version: version,
 		KubeContext: cfg.KubeContext, KubeNamespace: cfg.KubeNamespace, KubeRuntimeClass: cfg.KubeRuntimeClass, KubeHelperImage: cfg.KubeHelperImage,
 	})
 	if err != nil {

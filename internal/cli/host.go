@@ -324,6 +324,10 @@ func (h *host) prepare(ctx context.Context, cfg *config.Config, progress func(st
 	if err := h.open(ctx, cfg, progress); err != nil {
 		return err
 	}
+	spec := h.maker.Spec(box.Flavor(cfg.DefaultFlavor).Limits())
+	if err := engines.KeepWarm(ctx, h.engine, &spec); err != nil {
+		return explain(err)
+	}
 	parts, err := h.openDisk(cfg)
 	if err != nil {
 		return err

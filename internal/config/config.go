@@ -127,6 +127,7 @@ type Config struct {
 	KubeNamespace    string `group:"engine" key:"kube-namespace" env:"GLOVEBOX_KUBE_NAMESPACE" default:"" kind:"string" short:"namespace of the Pods" help:"Namespace of the Pods. Default: that of the context."`
 	KubeRuntimeClass string `group:"engine" key:"kube-runtime-class" env:"GLOVEBOX_KUBE_RUNTIME_CLASS" default:"gvisor" kind:"string" short:"runtime class of the Pods" help:"Runtime class of the Pods, which gives each a kernel of its own."`
 	KubeHelperImage  string `group:"engine" key:"kube-helper-image" env:"GLOVEBOX_KUBE_HELPER_IMAGE" default:"" kind:"string" short:"image with the agent, by digest" help:"Image with the agent and its helper, as NAME@sha256:DIGEST; scripts/kube/image makes one. Default: image, which then has both programs in /glovebox."`
+	KubeWarm         int    `group:"engine" key:"kube-warm" env:"GLOVEBOX_KUBE_WARM" default:"0" kind:"amount" max:"50" short:"Pods kept ready; 0: none" help:"Pods kept ready for boxes of the default flavor, for all servers of the namespace together; 0 for none. They count in quotas."`
 
 	// Log.
 	LogLevel       string `group:"log" key:"log-level" env:"GLOVEBOX_LOG_LEVEL MSB_LOG_LEVEL" default:"auto" kind:"level" choices:"auto debug info warn error" live:"true" short:"least severe level to log" help:"Least severe level to log. Auto is info, and warn with standard input and output alone, since many clients show the log to their user."`

@@ -1,6 +1,7 @@
 package engines
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,6 +17,10 @@ type Options struct {
 	Image string
 
 	KubeContext, KubeNamespace, KubeRuntimeClass, KubeHelperImage string
+	// KubeWarm is the number of Pods to keep ready.
+	KubeWarm int
+	// Version is the program's.
+	Version string
 }
 
 // Elsewhere describes the boxes of an engine that does not run them on this machine: they
@@ -47,7 +52,7 @@ func Select(name string, o Options) error {
 }
 
 func selectKube(o Options) error {
-	s := kube.Settings{Context: o.KubeContext, Namespace: o.KubeNamespace, RuntimeClass: o.KubeRuntimeClass}
+	s := kube.Settings{Context: o.KubeContext, Namespace: o.KubeNamespace, RuntimeClass: o.KubeRuntimeClass, Warm: o.KubeWarm, Program: o.Version}
 	if err := s.Check(); err != nil {
 		return err
 	}
@@ -75,3 +80,15 @@ func NoSnapshots() bool { return selected == kube.Name || selected == microsandb
 // BoxesElsewhere describes the boxes of the selected engine; nil if they run on this
 // machine.
 func BoxesElsewhere() *Elsewhere { return elsewhere }
+
+// KeepWarm has an engine that can do so keep boxes of a spec ready, as its options say, until
+// it is closed. The error is about the spec.
+func KeepWarm(ctx context.Context, e engine.Engine, spec *engine.Spec) error {
+	keeper, ok := engine.As[interface {
+		KeepWarm(ctx context.Context, spec *engine.Spec) error
+	}](e)
+	if !ok {
+		return nil
+	}
+	return keeper.KeepWarm(ctx, spec)
+}

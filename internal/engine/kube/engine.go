@@ -35,6 +35,12 @@ type Config struct {
 	OrphanAfter time.Duration
 	// SweepEvery is the interval in which such Pods are looked for. 0: never.
 	SweepEvery time.Duration
+	// Warm is how many warm Pods each spec of KeepWarm has, in the whole namespace. Create
+	// takes them, whichever engine has made them. At most MaxWarm; 0: none.
+	Warm int
+	// Program is the version of the program. Engines of other versions take no warm Pods
+	// of this one, nor the other way around.
+	Program string
 	// Log is the engine's log. Default: discarded.
 	Log *slog.Logger
 }
@@ -49,7 +55,11 @@ type Engine struct {
 	log       *slog.Logger
 	set       *guests.Set[*guest]
 	owner     *owner
+	target    int    // of warm Pods
+	program   string // version of the program
+	warm      warmPods
 
+	running context.Context // of background work; ended by Close
 	stop    context.CancelFunc
 	workers sync.WaitGroup
 	close   sync.Once
@@ -72,10 +82,14 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	if cfg.Helper.Image == nil || cfg.Helper.Image.Name == "" {
 		return nil, fmt.Errorf("open the Kubernetes engine: Config.Helper names no image with the helper: %w", engine.ErrInvalid)
 	}
+	if cfg.Warm < 0 || cfg.Warm > MaxWarm {
+		return nil, fmt.Errorf("open the Kubernetes engine: %d warm Pods: want 0 to %d: %w", cfg.Warm, MaxWarm, engine.ErrInvalid)
+	}
 	e := &Engine{
 		api: kubeapi.New(cluster), namespace: cmp.Or(cfg.Namespace, cluster.Namespace),
 		class: cmp.Or(cfg.RuntimeClass, DefaultRuntimeClass), helper: cfg.Helper,
 		log: cfg.Log, set: guests.NewSet[*guest](), byID: make(map[string]*guest),
+		target: cfg.Warm, program: cfg.Program,
 	}
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
@@ -98,7 +112,11 @@ func (e *Engine) open(ctx context.Context, cfg Config) (err error) {
 	if !exists {
 		return fmt.Errorf("the cluster has no runtime class %q, so Pods would share the nodes' kernel: install gVisor or Kata Containers, or name another class: %w", e.class, engine.ErrUnavailable)
 	}
-	if err := e.api.EnsureNetworkPolicy(ctx, e.namespace, denyAll()); err != nil {
+	policy := denyAll()
+	switch err := e.api.EnsureNetworkPolicy(ctx, e.namespace, policy); {
+	case errors.Is(err, kubeapi.ErrOtherPolicy):
+		return fmt.Errorf("%w; correct it, or delete it so that it is made anew: kubectl delete networkpolicy %s -n %s: %w", err, policy.Metadata.Name, e.namespace, engine.ErrUnavailable)
+	case err != nil:
 		e.log.Warn("no network policy denies the Pods of boxes all traffic; boxes have no network, but the helpers beside them do",
 			logkey.Fix, "allow the role to create networkpolicies: see docs/kubernetes.md", logkey.Error, err)
 	}
@@ -110,13 +128,12 @@ func (e *Engine) open(ctx context.Context, cfg Config) (err error) {
 		e.owner.close()
 		return err
 	}
-	running, stop := context.WithCancel(context.Background())
-	e.stop = stop
-	e.workers.Go(func() { e.watch(running, version) })
-	e.workers.Go(func() { e.owner.renew(running) })
+	e.running, e.stop = context.WithCancel(context.Background())
+	e.workers.Go(func() { e.watch(e.running, version) })
+	e.workers.Go(func() { e.owner.renew(e.running) })
 	if cfg.SweepEvery > 0 {
 		after := cmp.Or(cfg.OrphanAfter, time.Hour)
-		e.workers.Go(func() { e.sweepEvery(running, cfg.SweepEvery, after) })
+		e.workers.Go(func() { e.sweepEvery(e.running, cfg.SweepEvery, after) })
 	}
 	return nil
 }
@@ -132,7 +149,7 @@ func (e *Engine) Info() engine.Info {
 	}
 }
 
-// Create starts a Pod. See engine.Engine.
+// Create takes a warm Pod of the spec, or starts a Pod. See engine.Engine.
 func (e *Engine) Create(ctx context.Context, id string, spec *engine.Spec) (engine.Guest, error) {
 	if err := engine.CheckID(id); err != nil {
 		return nil, fmt.Errorf("create guest: %w", err)
@@ -141,6 +158,11 @@ func (e *Engine) Create(ctx context.Context, id string, spec *engine.Spec) (engi
 		pod, err := e.pod(ctx, id, spec)
 		if err != nil {
 			return nil, err
+		}
+		if e.target > 0 && warmable(spec) {
+			if claimed := e.claim(ctx, id, pod); claimed != nil {
+				return e.await(ctx, e.adopt(id, claimed, release))
+			}
 		}
 		return e.boot(ctx, id, pod, release)
 	})
@@ -165,7 +187,11 @@ func (e *Engine) boot(ctx context.Context, id string, pod *kubeapi.Pod, release 
 		}
 		return nil, creationError(err)
 	}
-	g := e.adopt(id, stored, release)
+	return e.await(ctx, e.adopt(id, stored, release))
+}
+
+// await waits until the Pod of a new guest runs. After an error the Pod is gone.
+func (e *Engine) await(ctx context.Context, g *guest) (_ *guest, err error) {
 	select {
 	case <-g.ready:
 	case <-ctx.Done():
@@ -217,12 +243,13 @@ func creationError(err error) error {
 	return fmt.Errorf("%w: %w", err, sentinel)
 }
 
-// Close destroys the guests of this engine.
+// Close destroys the guests of this engine, and the warm Pods that it has made.
 func (e *Engine) Close() error {
 	e.set.Close()
 	e.close.Do(func() {
 		e.stop()
 		e.workers.Wait()
+		e.removeOwnWarm()
 		e.owner.close()
 		e.api.Close()
 	})

@@ -29,6 +29,8 @@ type Settings struct {
 	RuntimeClass string // default: DefaultRuntimeClass
 	// HelperImage has the programs at HelperPath and AgentPath. Required to open the engine.
 	HelperImage *engine.Image
+	Warm        int    // Config.Warm
+	Program     string // Config.Program
 }
 
 // Factory returns the factory of the engine. It reads the settings when Probe and Open are
@@ -43,6 +45,7 @@ func Factory(s *Settings) engine.Factory {
 			e, err := Open(ctx, Config{
 				Cluster: kubeconfig.Options{Context: s.Context}, Namespace: s.Namespace, RuntimeClass: s.RuntimeClass,
 				Helper: engine.Program{Path: HelperPath, Image: s.HelperImage}, SweepEvery: cfg.SweepEvery, Log: cfg.Log,
+				Warm: s.Warm, Program: s.Program,
 			})
 			if err != nil {
 				return nil, err // not a nil *Engine

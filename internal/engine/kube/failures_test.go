@@ -90,6 +90,20 @@ func TestOpen_WithoutNetworkPolicy(t *testing.T) {
 	}
 }
 
+func TestOpen_RefusesAnotherNetworkPolicy(t *testing.T) {
+	e, _ := failing(t, func(w http.ResponseWriter, r *http.Request) {
+		if strings.Contains(r.URL.Path, "networkpolicies") {
+			io.WriteString(w, `{"spec":{"podSelector":{},"policyTypes":["Ingress","Egress"],"egress":[{}]}}`)
+			return
+		}
+		io.WriteString(w, "{}")
+	})
+	err := e.open(t.Context(), Config{})
+	if !errors.Is(err, engine.ErrUnavailable) || !strings.Contains(err.Error(), "kubectl delete networkpolicy glovebox-boxes -n boxes") {
+		t.Errorf("got %v, want an error that says what to do", err)
+	}
+}
+
 func TestPod_MissingClaim(t *testing.T) {
 	e, _ := failing(t, http.NotFound)
 	s := specOf(image("box"), image("box"))

@@ -102,13 +102,29 @@ func (e *Engine) sweepEvery(ctx context.Context, every, after time.Duration) {
 	}
 }
 
-// sweep looks once. It forgets owners without Pods.
+// warmAfter is how long the maker's Lease of a warm Pod must have been missing or unchanged:
+// nothing is lost with such a Pod.
+const warmAfter = 2 * leaseSeconds * time.Second
+
+// sweep looks once. It forgets owners without Pods. The maker of a warm Pod counts as its
+// owner, unless this engine keeps such Pods itself.
 func (e *Engine) sweep(ctx context.Context, owners map[string]watched, after time.Duration, now time.Time) {
-	type orphan struct{ name, uid string }
+	type orphan struct {
+		pod  *kubeapi.Pod
+		warm bool
+	}
 	pods := make(map[string][]orphan) // by owner
 	_, err := e.api.ListPods(ctx, e.namespace, selector, func(p *kubeapi.Pod) {
-		if o := p.Metadata.Labels[ownerLabel]; o != e.owner.name && e.guestOf(p) == nil {
-			pods[o] = append(pods[o], orphan{p.Metadata.Name, p.Metadata.UID})
+		o, warm := p.Metadata.Labels[ownerLabel], isWarm(p)
+		if warm {
+			if e.warm.keeps(p.Metadata.Labels[specLabel]) {
+				return
+			}
+			o = p.Metadata.Labels[makerLabel]
+		}
+		if o != e.owner.name && e.guestOf(p) == nil {
+			p.WholeSpec = nil // not needed, and a namespace may have many Pods
+			pods[o] = append(pods[o], orphan{p, warm})
 		}
 	})
 	if err != nil {
@@ -135,18 +151,25 @@ func (e *Engine) sweep(ctx context.Context, owners map[string]watched, after tim
 		if known, ok := owners[name]; !ok || known.version != version {
 			owners[name] = watched{version, now}
 			continue
-		} else if now.Sub(known.since) < after {
-			continue
 		}
-		for _, p := range orphans {
-			err := e.api.DeletePod(ctx, e.namespace, p.name, p.uid, graceSeconds)
+		for _, o := range orphans {
+			unchanged, p := now.Sub(owners[name].since), o.pod.Metadata
+			if unchanged < after && !(o.warm && unchanged >= warmAfter) {
+				continue
+			}
+			var err error
+			if o.warm { // unless it is claimed at this moment
+				err = e.api.DeletePodAt(ctx, e.namespace, o.pod, graceSeconds)
+			} else {
+				err = e.api.DeletePod(ctx, e.namespace, p.Name, p.UID, graceSeconds)
+			}
 			switch code := kubeapi.Code(err); {
 			case err == nil:
-				e.log.Info("removed a Pod whose owner is gone", logkey.Guest, detail(p.name))
+				e.log.Info("removed a Pod whose owner is gone", logkey.Guest, detail(p.Name))
 			case ctx.Err() != nil:
 				return
 			case code != http.StatusNotFound && code != http.StatusConflict: // another engine was faster
-				e.log.Warn("cannot remove a Pod whose owner is gone; the next sweep tries again", logkey.Guest, detail(p.name), logkey.Error, err)
+				e.log.Warn("cannot remove a Pod whose owner is gone; the next sweep tries again", logkey.Guest, detail(p.Name), logkey.Error, err)
 			}
 		}
 	}

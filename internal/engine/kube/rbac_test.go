@@ -21,6 +21,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/engine/kube"
 	"github.com/glovebox-dev/glovebox/internal/engine/kube/kubeconfig"
+	"github.com/glovebox-dev/glovebox/internal/polltest"
 )
 
 // refusals is a log that keeps what the cluster has refused.
@@ -62,7 +63,7 @@ func (c *cluster) use(ctx context.Context, options kubeconfig.Options, namespace
 	refused := &refusals{some: make(chan struct{})}
 	defer func() { err = errors.Join(err, refused.err()) }()
 	cfg := c.config()
-	cfg.Cluster, cfg.Namespace, cfg.Log = options, namespace, slog.New(refused)
+	cfg.Cluster, cfg.Namespace, cfg.Log, cfg.Warm = options, namespace, slog.New(refused), 1
 	first, err := kube.Open(ctx, cfg)
 	if err != nil {
 		return err
@@ -71,9 +72,18 @@ func (c *cluster) use(ctx context.Context, options kubeconfig.Options, namespace
 	if err := refused.err(); err != nil {
 		return err
 	}
-	g, err := first.Create(ctx, "rights", c.echo())
+	if err := first.KeepWarm(ctx, c.warm()); err != nil {
+		return err
+	}
+	if !polltest.Soon(time.Minute, func() bool { return first.WarmKnown() > 0 || refused.err() != nil }) || refused.err() != nil {
+		return fmt.Errorf("no Pod is warm: %w", refused.err())
+	}
+	g, err := first.Create(ctx, "rights", c.warm())
 	if err != nil {
 		return err
+	}
+	if st, err := first.State(ctx, "rights"); err != nil || !strings.Contains(string(st.Data), `"pod":"warm-`) {
+		return fmt.Errorf("the guest is in the Pod %s, not in the warm one: %w", st.Data, err)
 	}
 	conn, err := g.Dial(ctx)
 	if err != nil {
@@ -110,7 +120,7 @@ func (c *cluster) use(ctx context.Context, options kubeconfig.Options, namespace
 		return nil
 	}
 	// Without the right, the engines would try for minutes until they close.
-	if p, found := c.api.GetPod(ctx, namespace, "box-rights"); found == nil {
+	for _, p := range c.pods(ctx, namespace) {
 		err = errors.Join(err, c.api.DeletePod(ctx, namespace, p.Metadata.Name, p.Metadata.UID, 1))
 	}
 	return err

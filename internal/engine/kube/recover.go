@@ -47,11 +47,14 @@ func (e *Engine) List(ctx context.Context) ([]engine.GuestState, error) {
 	return states, nil
 }
 
+// mayHave reports whether the Pod of a guest may have a name: its own, or that of a warm Pod.
+func mayHave(id, name string) bool { return name == podName(id) || warmName.MatchString(name) }
+
 // parsePod returns the id of a Pod's guest and the path of its helper, if it is a guest's
 // Pod: others may create Pods with our labels.
 func parsePod(p *kubeapi.Pod) (id, helper string, ok bool) {
 	id = p.Metadata.Annotations[idAnnotation]
-	if engine.CheckID(id) != nil || p.Metadata.Name != podName(id) {
+	if engine.CheckID(id) != nil || isWarm(p) || !mayHave(id, p.Metadata.Name) {
 		return "", "", false
 	}
 	for _, c := range p.Spec.Containers {
@@ -125,7 +128,7 @@ func decode(st engine.GuestState) (state, error) {
 	}
 	d := json.NewDecoder(bytes.NewReader(st.Data))
 	d.DisallowUnknownFields()
-	if err := d.Decode(&s); err != nil || s.UID == "" || s.Pod != podName(st.ID) {
+	if err := d.Decode(&s); err != nil || s.UID == "" || !mayHave(st.ID, s.Pod) {
 		return s, fmt.Errorf("state is malformed, or of another guest: %w", engine.ErrInvalid)
 	}
 	return s, nil
@@ -144,7 +147,7 @@ func (e *Engine) take(ctx context.Context, id string, s state, release func()) (
 	if !ok || found != id || pod.Metadata.UID != s.UID || helper != s.Helper || !isRunning(pod) {
 		return nil, engine.ErrGone
 	}
-	err = e.api.PatchPod(ctx, e.namespace, s.Pod, map[string]any{
+	_, err = e.api.PatchPod(ctx, e.namespace, s.Pod, map[string]any{
 		"metadata": map[string]any{"uid": s.UID, "labels": map[string]string{ownerLabel: e.owner.name}},
 	})
 	switch code := kubeapi.Code(err); {

@@ -3,6 +3,7 @@ package kube
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/glovebox-dev/glovebox/engine"
@@ -30,6 +31,11 @@ func boxStatus(p *kubeapi.Pod) *kubeapi.ContainerStatus {
 func isRunning(p *kubeapi.Pod) bool {
 	s := boxStatus(p)
 	return p.Metadata.DeletionTimestamp == nil && s != nil && s.State.Running != nil
+}
+
+// isReady reports whether the Pod runs on a node that answers.
+func isReady(p *kubeapi.Pod) bool {
+	return isRunning(p) && slices.ContainsFunc(p.Status.Conditions, func(c kubeapi.Condition) bool { return c.Type == "Ready" && c.Status == "True" })
 }
 
 // exitOf reports whether the Pod has ended, and why.

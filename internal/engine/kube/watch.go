@@ -16,7 +16,7 @@ func (e *Engine) guestOf(p *kubeapi.Pod) *guest {
 	return e.byID[p.Metadata.UID]
 }
 
-// list tells all guests the state of their Pods and returns the version at which the
+// list tells all guests the state of their Pods, looks for warm Pods, and returns the version at which the
 // watch continues. Guests whose Pods were created meanwhile are not affected.
 func (e *Engine) list(ctx context.Context) (string, error) {
 	e.mu.Lock()
@@ -26,7 +26,11 @@ func (e *Engine) list(ctx context.Context) (string, error) {
 	}
 	e.mu.Unlock()
 	seen := make(map[string]bool, len(before))
+	var warm []*kubeapi.Pod
 	version, err := e.api.ListPods(ctx, e.namespace, selector, func(p *kubeapi.Pod) {
+		if isWarm(p) && len(warm) < maxWarmKnown {
+			warm = append(warm, p)
+		}
 		if g := e.guestOf(p); g != nil {
 			seen[g.uid] = true
 			g.update(p)
@@ -35,6 +39,7 @@ func (e *Engine) list(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	e.warm.replace(warm)
 	for _, g := range before {
 		if !seen[g.uid] {
 			g.vanished()
@@ -65,6 +70,7 @@ func (e *Engine) watch(ctx context.Context, version string) {
 		begun := time.Now()
 		next, err := e.api.WatchPods(ctx, e.namespace, selector, version, func(ev kubeapi.Event) {
 			wait = 0
+			e.warm.see(ev.Pod, ev.Deleted)
 			g := e.guestOf(ev.Pod)
 			if g == nil {
 				return

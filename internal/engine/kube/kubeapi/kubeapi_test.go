@@ -256,3 +256,50 @@ func TestExec_Refused(t *testing.T) {
 		t.Errorf("a cluster that does not answer: got %v, want the cause", err)
 	}
 }
+
+// TestEnsureNetworkPolicy_ChecksTheOneThatIsThere: a policy of that name that somebody else
+// has made may allow anything.
+func TestEnsureNetworkPolicy_ChecksTheOneThatIsThere(t *testing.T) {
+	want := func() *NetworkPolicy {
+		return &NetworkPolicy{
+			Metadata: Meta{Name: "p"},
+			Spec:     NetworkPolicySpec{PodSelector: Selector{MatchLabels: StringMap{"a": "1", "b": "2"}}, PolicyTypes: []string{"Ingress", "Egress"}},
+		}
+	}
+	for name, c := range map[string]struct{ spec, want string }{
+		"the same":        {`{"podSelector":{"matchLabels":{"a":"1","b":"2"}},"policyTypes":["Egress","Ingress"]}`, ""},
+		"more Pods":       {`{"podSelector":{},"policyTypes":["Ingress","Egress"],"egress":[]}`, ""},
+		"other Pods":      {`{"podSelector":{"matchLabels":{"a":"2"}},"policyTypes":["Ingress","Egress"]}`, "select"},
+		"fewer Pods":      {`{"podSelector":{"matchLabels":{"a":"1","c":"3"}},"policyTypes":["Ingress","Egress"]}`, "select"},
+		"expression":      {`{"podSelector":{"matchExpressions":[{"key":"x","operator":"Exists"}]},"policyTypes":["Ingress","Egress"]}`, "select"},
+		"a rule":          {`{"podSelector":{},"policyTypes":["Ingress","Egress"],"egress":[{}]}`, "rules"},
+		"no egress":       {`{"podSelector":{},"policyTypes":["Ingress"]}`, "Egress"},
+		"a new field":     {`{"podSelector":{},"policyTypes":["Ingress","Egress"],"allow\u001b":1}`, "not understood"},
+		"nothing at all":  {`null`, "Ingress"},
+		"not even a spec": {`[]`, "not understood"},
+	} {
+		posted := false
+		err := hostile(t, func(w http.ResponseWriter, r *http.Request) {
+			posted = posted || r.Method == http.MethodPost
+			io.WriteString(w, `{"spec":`+c.spec+`}`)
+		}).EnsureNetworkPolicy(t.Context(), "boxes", want())
+		if (err == nil) != (c.want == "") || err != nil && (!errors.Is(err, ErrOtherPolicy) || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\x1b")) || posted {
+			t.Errorf("%s: got %v, created %t; want %q", name, err, posted, c.want)
+		}
+	}
+	gets := 0
+	err := hostile(t, func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Method == http.MethodPost:
+			w.WriteHeader(http.StatusConflict)
+		case gets == 0:
+			gets++
+			w.WriteHeader(http.StatusNotFound)
+		default:
+			io.WriteString(w, `{"spec":{"podSelector":{},"policyTypes":["Ingress"]}}`)
+		}
+	}).EnsureNetworkPolicy(t.Context(), "boxes", want())
+	if !errors.Is(err, ErrOtherPolicy) {
+		t.Errorf("another one was faster: got %v, want that its policy is examined", err)
+	}
+}

@@ -1,6 +1,9 @@
 package kubeapi
 
-import "time"
+import (
+	"encoding/json"
+	"time"
+)
 
 // Meta is the metadata of an object.
 type Meta struct {
@@ -10,6 +13,9 @@ type Meta struct {
 	Labels            map[string]string `json:"labels,omitempty"`
 	Annotations       map[string]string `json:"annotations,omitempty"`
 	DeletionTimestamp *time.Time        `json:"deletionTimestamp,omitempty"`
+	Finalizers        []string          `json:"finalizers,omitempty"`
+	// Owners are the objects that the object belongs to, unread.
+	Owners []json.RawMessage `json:"ownerReferences,omitempty"`
 }
 
 // Status is the answer of a request without another one.
@@ -28,6 +34,25 @@ type Pod struct {
 	Metadata   Meta      `json:"metadata"`
 	Spec       PodSpec   `json:"spec"`
 	Status     PodStatus `json:"status,omitzero"`
+
+	// WholeSpec is Spec as the cluster sent it, with the fields that PodSpec lacks.
+	WholeSpec json.RawMessage `json:"-"`
+}
+
+// UnmarshalJSON reads a Pod, and keeps the whole of its spec.
+func (p *Pod) UnmarshalJSON(b []byte) error {
+	type fields Pod // without this method
+	if err := json.Unmarshal(b, (*fields)(p)); err != nil {
+		return err
+	}
+	var whole struct {
+		Spec json.RawMessage `json:"spec"`
+	}
+	if err := json.Unmarshal(b, &whole); err != nil {
+		return err
+	}
+	p.WholeSpec = whole.Spec
+	return nil
 }
 
 // PodSpec is what a Pod shall be.
