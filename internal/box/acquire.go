@@ -151,6 +151,7 @@ func (m *Manager) attempt(ctx context.Context, q *search) attempt {
 	}
 	var sp spec
 	if r == nil {
+		m.maintainer.learnTombstones()
 		sp = q.make()
 		sp.key = q.key
 		sp.chosen = q.key.kind == KindSession
@@ -315,7 +316,8 @@ func (b *Box) awaitReady(ctx context.Context, woken bool) (err error) {
 	return err
 }
 
-// unused returns an error if a session of that id exists.
+// unused returns an error if a session of that id exists. Else this server knows what others
+// have lost of that id.
 func (m *Manager) unused(op string, k key) error {
 	r, err := m.records.find(op, k)
 	exists := r != nil && !(r.Leased && r.Own) && (r.Leased || !r.Saved.IsZero())
@@ -325,6 +327,7 @@ func (m *Manager) unused(op string, k key) error {
 	case exists || m.reg.find(k):
 		return idTaken(op, k.id)
 	}
+	m.maintainer.learnTombstones()
 	return nil
 }
 

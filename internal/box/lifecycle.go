@@ -384,6 +384,9 @@ func (l *lifecycle) terminateLocked(s *Box, reason Reason, detail string) {
 // stays for the next call on its id.
 func (l *lifecycle) free(s *Box, keep bool) {
 	l.discardBooted(s.booted)
+	if !keep {
+		l.maintainer.shareLimits(&s.spec)
+	}
 	if s.record != nil {
 		l.records.release(s.record, keep)
 	}

@@ -2,6 +2,7 @@ package box
 
 import (
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
@@ -21,6 +22,7 @@ type maintainer struct {
 	earlyBusy bool          // guarded by reg.mu; a new box is being written for the first time
 	earlyNext time.Time     // guarded by reg.mu; when the next new box may be
 	unshared  bool          // guarded by reg.mu; tombstones could not be shared the last time
+	learnt    os.FileInfo   // guarded by reg.mu; of the file of tombstones that learnTombstones has read; nil: none
 }
 
 // run works until the Manager ends.

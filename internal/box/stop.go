@@ -127,6 +127,8 @@ func (l *lifecycle) recordRemoved(r snapshot.Removed) {
 	case snapshot.Quota:
 		reason, detail = ReasonEvicted, "the disk that hibernated boxes may use was full"
 	}
-	l.reg.recordExit(l.reg.tombstone(endedSpec(&r.Record), reason, detail))
+	ended := endedSpec(&r.Record)
+	l.reg.recordExit(l.reg.tombstone(ended, reason, detail))
+	l.maintainer.shareLimits(ended)
 	l.log.Info("hibernated box removed", logkey.Kind, r.Kind, logkey.Box, r.BoxID, logkey.Reason, reason, logkey.Detail, detail)
 }

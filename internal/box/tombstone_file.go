@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"os"
 	"slices"
 	"time"
 
@@ -32,7 +33,7 @@ func (p *maintainer) shareTombstones(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, tombstonesTimeout)
 	defer cancel()
-	file := statefile.File[[]Tombstone]{Path: p.parts.Tombstones, Version: tombstonesVersion}
+	file := p.tombstoneFile()
 	err := file.Update(ctx, func(list *[]Tombstone) error {
 		p.reg.mu.Lock()
 		defer p.reg.mu.Unlock()
@@ -46,6 +47,52 @@ func (p *maintainer) shareTombstones(ctx context.Context) {
 	if errors.Is(err, errUnchanged) {
 		err = nil
 	}
+	p.noteShared(err)
+}
+
+func (p *maintainer) tombstoneFile() statefile.File[[]Tombstone] {
+	return statefile.File[[]Tombstone]{Path: p.parts.Tombstones, Version: tombstonesVersion}
+}
+
+// shareLimits shares the tombstones at once if the box had limits. It is called before the
+// record of the box is removed: another server finds the record, which this one has leased,
+// or the limits in the file, and never neither.
+func (p *maintainer) shareLimits(s *spec) {
+	if len(s.limits) > 0 {
+		p.shareTombstones(context.Background()) // also while the Manager closes
+	}
+}
+
+// learnTombstones takes in the tombstones of other servers if the file has changed since the
+// last call. A server calls it once it has found no record of a box, and before it makes a new
+// one of that id, which has the limits of the one that another server has lost.
+func (p *maintainer) learnTombstones() {
+	if p.parts.Tombstones == "" {
+		return
+	}
+	now, err := os.Stat(p.parts.Tombstones)
+	if err != nil { // none was ever written; if it cannot be read, sharing reports that
+		return
+	}
+	p.reg.mu.Lock()
+	known := p.learnt
+	p.reg.mu.Unlock()
+	if known != nil && os.SameFile(known, now) && known.ModTime().Equal(now.ModTime()) && known.Size() == now.Size() {
+		return
+	}
+	file := p.tombstoneFile()
+	list, err := file.Read() // at least as new as now
+	if err == nil {
+		p.reg.mu.Lock()
+		p.reg.tombstones.merge(list)
+		p.learnt = now
+		p.reg.mu.Unlock()
+	}
+	p.noteShared(err)
+}
+
+// noteShared logs the first of several failures in a row to share tombstones.
+func (p *maintainer) noteShared(err error) {
 	p.reg.mu.Lock()
 	again := p.unshared
 	p.unshared = err != nil
