@@ -65,7 +65,7 @@ var rules = []rule{
 
 	// Boxes.
 	{tree: "internal/box",
-		ours: []string{"engine", "engine/hostdisk", "internal/guest/client", "internal/guest/protocol", "internal/logkey", "internal/owned", "internal/plural", "internal/statefile", "internal/tracing", "internal/truncate"},
+		ours: []string{"engine", "engine/hostdisk", "internal/guest/client", "internal/guest/protocol", "internal/logkey", "internal/owned", "internal/plural", "internal/statefile", "internal/tracing", "internal/truncate", "internal/visible"},
 		others: []string{
 			sys, "github.com/google/uuid", "github.com/hashicorp/golang-lru/v2", "golang.org/x/sync/",
 		}},

@@ -123,6 +123,7 @@ func TestGuest_Ends(t *testing.T) {
 	}{
 		{engine.Exit{Reason: engine.ExitOOM, Detail: "cgroup\x1b[31m"}, ReasonOOM, "ran out of memory just now because it used more than the 1024 MB of its flavor 'small' (cgroup)"},
 		{engine.Exit{Reason: engine.ExitCrashed, Detail: "sentry panic"}, ReasonCrashed, "crashed just now because its isolation ended (sentry panic)"},
+		{engine.Exit{Reason: engine.ExitCrashed, Detail: "two\nlines, \u202eturned" + strings.Repeat("x", 1000)}, ReasonCrashed, `(two\nlines, turned` + strings.Repeat("x", 183) + `…)`},
 		{engine.Exit{Reason: engine.ExitExited, Code: 3}, ReasonExited, "ended just now because its agent ended with code 3"},
 		{engine.Exit{Reason: engine.ExitDestroyed}, ReasonCrashed, "destroyed from outside"},
 	} {

@@ -13,6 +13,7 @@ import (
 	"github.com/glovebox-dev/glovebox/engine/hostdisk"
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 	"github.com/glovebox-dev/glovebox/internal/logkey"
+	"github.com/glovebox-dev/glovebox/internal/visible"
 )
 
 const (
@@ -313,10 +314,14 @@ func (l *lifecycle) watchGuest(s *Box) {
 		detail = "it was destroyed from outside"
 	}
 	if exit.Detail != "" {
-		detail += " (" + strings.TrimSpace(clip(exit.Detail, 200)) + ")"
+		detail += " (" + shown(exit.Detail) + ")"
 	}
 	l.terminate(s, reason, detail)
 }
+
+// shown returns a text of an engine or an agent as a short line without characters that
+// nobody sees, for a tombstone.
+func shown(s string) string { return visible.Line(strings.TrimSpace(clip(s, 200))) }
 
 // watchAgent ends the box when the connection to its agent is lost.
 func (l *lifecycle) watchAgent(s *Box) {
@@ -332,7 +337,7 @@ func (l *lifecycle) watchAgent(s *Box) {
 	case <-t.C:
 		detail := "the connection to its agent broke"
 		if err := s.machine.Agent.Err(); err != nil {
-			detail += " (" + strings.TrimSpace(clip(err.Error(), 200)) + ")"
+			detail += " (" + shown(err.Error()) + ")"
 		}
 		l.terminate(s, ReasonCrashed, detail)
 	}

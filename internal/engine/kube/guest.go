@@ -80,12 +80,20 @@ func (g *guest) forget() {
 
 // update learns the state of the Pod. States may come late and repeatedly.
 func (g *guest) update(pod *kubeapi.Pod) {
+	if g.learn(pod) {
+		g.e.log.Info("a Pod has ended", logkey.Guest, g.id, logkey.Detail, endedAs(pod))
+	}
+}
+
+// learn learns the state of the Pod. It reports whether the Pod has ended by itself, once.
+func (g *guest) learn(pod *kubeapi.Pod) (ended bool) {
 	exit, over := exitOf(pod)
 	failed := failureOf(pod)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
 	case over:
+		ended = !isClosed(g.over) && !isClosed(g.doomed)
 		g.overLocked(exit)
 	case isRunning(pod):
 		g.running = true
@@ -94,6 +102,7 @@ func (g *guest) update(pod *kubeapi.Pod) {
 		g.failed = failed
 		closeOnce(g.ready)
 	}
+	return ended
 }
 
 // vanished learns that the cluster no longer has the Pod.

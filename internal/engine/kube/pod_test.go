@@ -158,9 +158,9 @@ func TestExitOf_Pods(t *testing.T) {
 		"memory":          {box(`{"terminated":{"exitCode":137,"reason":"OOMKilled"}}`), engine.Exit{Reason: engine.ExitOOM}, true},
 		"told to end":     {box(`{"terminated":{"message":"{\"stopped\":true}"}}`), engine.Exit{Reason: engine.ExitDestroyed, Detail: "the Pod was told to end"}, true},
 		"helper failed":   {box(`{"terminated":{"exitCode":1,"message":"{\"error\":\"no\\u001b\"}"}}`), engine.Exit{Reason: engine.ExitCrashed, Code: 1, Detail: `no\x1b`}, true},
-		"sandbox ended":   {box(`{"terminated":{"exitCode":255,"reason":"Unknown"}}`), engine.Exit{Reason: engine.ExitCrashed, Detail: "Unknown"}, true},
-		"forged code":     {box(`{"terminated":{"message":"{\"exited\":-7}"}}`), engine.Exit{Reason: engine.ExitCrashed, Detail: `{"exited":-7}`}, true},
-		"evicted":         {`{"phase":"Failed","reason":"Evicted","message":"disk\n"}`, engine.Exit{Reason: engine.ExitCrashed, Detail: "Evicted disk"}, true},
+		"sandbox ended":   {box(`{"terminated":{"exitCode":255,"reason":"Unknown"}}`), engine.Exit{Reason: engine.ExitCrashed, Detail: "the cluster gives the reason Unknown"}, true},
+		"forged code":     {box(`{"terminated":{"message":"{\"exited\":-7}"}}`), engine.Exit{Reason: engine.ExitCrashed, Detail: ""}, true},
+		"evicted":         {`{"phase":"Failed","reason":"Evicted","message":"disk\n"}`, engine.Exit{Reason: engine.ExitCrashed, Detail: whyEnded("Evicted")}, true},
 	} {
 		if got, over := exitOf(parse(t, c.status)); got != c.want || over != c.over {
 			t.Errorf("%s: got %+v, %t; want %+v, %t", name, got, over, c.want, c.over)
@@ -212,6 +212,27 @@ func TestDecode_RejectsMalformedStates(t *testing.T) {
 		spoil(&s)
 		if _, err := decode(s); !errors.Is(err, engine.ErrInvalid) {
 			t.Errorf("%s: got %v, want ErrInvalid", name, err)
+		}
+	}
+}
+
+// TestExitOf_TellsNothingOfTheCluster: clients see the text of an exit, and messages of a
+// kubelet name nodes and what runs beside the box.
+func TestExitOf_TellsNothingOfTheCluster(t *testing.T) {
+	const said = "node-7 of 10.0.0.7 was low on memory; container box of box-of-alice used 2Gi"
+	for name, status := range map[string]string{
+		"evicted":       `{"phase":"Failed","reason":"Evicted","message":"` + said + `"}`,
+		"of the Pod":    `{"phase":"Failed","reason":"` + said + `"}`,
+		"container":     `{"containerStatuses":[{"name":"box","state":{"terminated":{"exitCode":128,"reason":"StartError","message":"` + said + `"}}}]}`,
+		"of its reason": `{"containerStatuses":[{"name":"box","state":{"terminated":{"exitCode":128,"reason":"` + said + `"}}}]}`,
+		"with both":     `{"reason":"Evicted","message":"` + said + `","containerStatuses":[{"name":"box","state":{"terminated":{"reason":"Error","message":"` + said + `"}}}]}`,
+	} {
+		p := parse(t, status)
+		if exit, over := exitOf(p); !over || strings.Contains(exit.Detail, "alice") || strings.Contains(exit.Detail, "node-7") {
+			t.Errorf("%s: the exit is %+v, %t", name, exit, over)
+		}
+		if !strings.Contains(endedAs(p), "node-7") {
+			t.Errorf("%s: the operator learns %q", name, endedAs(p))
 		}
 	}
 }

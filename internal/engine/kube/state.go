@@ -3,6 +3,7 @@ package kube
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -47,7 +48,37 @@ func exitOf(p *kubeapi.Pod) (engine.Exit, bool) {
 	if p.Status.Phase != "Failed" && p.Status.Phase != "Succeeded" {
 		return engine.Exit{}, false
 	}
-	return engine.Exit{Reason: engine.ExitCrashed, Detail: detail(strings.TrimSpace(p.Status.Reason + " " + p.Status.Message))}, true
+	return engine.Exit{Reason: engine.ExitCrashed, Detail: whyEnded(p.Status.Reason)}, true
+}
+
+// reasonWord is a reason as Kubernetes writes them.
+var reasonWord = regexp.MustCompile(`^[A-Z][A-Za-z]{0,40}$`)
+
+// whyEnded says why a Pod has ended, in words of ours: clients see them, and a message of the
+// cluster may name nodes, and what runs beside the box. endedAs has that for the log.
+func whyEnded(reason string) string {
+	switch {
+	case reason == "Evicted":
+		return "its node evicted it, which was short of a resource, or it used more disk than its limit"
+	case reason == "NodeLost":
+		return "its node was lost"
+	case reason == "Shutdown", reason == "NodeShutdown", reason == "Terminated":
+		return "its node shut down"
+	case reason == "Preempting", reason == "Preempted":
+		return "it made room for another Pod"
+	case reasonWord.MatchString(reason):
+		return "the cluster gives the reason " + reason
+	}
+	return ""
+}
+
+// endedAs returns what the cluster says about the end of a Pod, for the operator.
+func endedAs(p *kubeapi.Pod) string {
+	said := p.Status.Reason + " " + p.Status.Message
+	if s := boxStatus(p); s != nil && s.State.Terminated != nil {
+		said += " " + s.State.Terminated.Reason + " " + s.State.Terminated.Message
+	}
+	return detail(strings.TrimSpace(said))
 }
 
 func exitOfContainer(p *kubeapi.Pod, t *kubeapi.Terminated) engine.Exit {
@@ -57,7 +88,7 @@ func exitOfContainer(p *kubeapi.Pod, t *kubeapi.Terminated) engine.Exit {
 	case t.Reason == "OOMKilled":
 		return engine.Exit{Reason: engine.ExitOOM}
 	case p.Status.Reason == "Evicted" || p.Status.Reason == "NodeLost" || p.Status.Reason == "Shutdown":
-		return engine.Exit{Reason: engine.ExitCrashed, Detail: detail(p.Status.Reason + " " + p.Status.Message)}
+		return engine.Exit{Reason: engine.ExitCrashed, Detail: whyEnded(p.Status.Reason)}
 	case told && message.Exited != nil && *message.Exited >= 0 && *message.Exited <= 255:
 		return engine.Exit{Reason: engine.ExitExited, Code: *message.Exited}
 	case told && message.Stopped:
@@ -65,7 +96,7 @@ func exitOfContainer(p *kubeapi.Pod, t *kubeapi.Terminated) engine.Exit {
 	case told && message.Error != "":
 		return engine.Exit{Reason: engine.ExitCrashed, Code: t.ExitCode, Detail: detail(message.Error)}
 	}
-	return engine.Exit{Reason: engine.ExitCrashed, Detail: detail(strings.TrimSpace(t.Reason + " " + t.Message))}
+	return engine.Exit{Reason: engine.ExitCrashed, Detail: whyEnded(t.Reason)}
 }
 
 // failureOf returns why a Pod cannot start, nil if it may still start.
