@@ -70,10 +70,10 @@ func checkElsewhere(cfg *config.Config) error {
 func (h *host) openElsewhere(ctx context.Context, cfg *config.Config, at *engines.Elsewhere, progress func(string)) (err error) {
 	h.maker.Root, h.maker.Agent = at.Root, at.Agent
 	h.maker.Agent.Args = []string{embed.Name}
-	ctx, cancel := context.WithTimeoutCause(ctx, cfg.StartTimeout, fmt.Errorf("the box did not answer within %v (start-timeout)", cfg.StartTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, cfg.StartTimeout, fmt.Errorf("the box did not answer within %v (start-timeout): %w", cfg.StartTimeout, engine.ErrUnavailable))
 	defer cancel()
 	h.image, err = remote.Open(ctx, remote.Config{
-		Maker: h.maker, Limits: box.Flavor(cfg.DefaultFlavor).Limits(), StateDir: cfg.StateDir, Progress: progress,
+		Maker: h.maker, Limits: box.Flavor(cfg.DefaultFlavor).Limits(), StateDir: cfg.StateDir, Place: engines.Place(h.engine), Progress: progress,
 	})
 	switch {
 	case err == nil:

@@ -66,7 +66,10 @@ func builtWithCgo() bool {
 
 // explain adds a hint to an error of the engine.
 func explain(err error) error {
-	if err != nil && engines.BoxesElsewhere() != nil {
+	if engines.BoxesElsewhere() != nil {
+		if !engines.OfCluster(err) { // such as of a file, or that a user has stopped the program
+			return err
+		}
 		return withHint(err, "glovebox doctor with the same settings tells what the cluster lacks; see docs/kubernetes.md")
 	}
 	if _, ok := errors.AsType[*engine.HostError](err); ok {

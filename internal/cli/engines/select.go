@@ -92,3 +92,15 @@ func KeepWarm(ctx context.Context, e engine.Engine, spec *engine.Spec) error {
 	}
 	return keeper.KeepWarm(ctx, spec)
 }
+
+// Place identifies where the boxes of an engine run; "" for this machine.
+func Place(e engine.Engine) string {
+	if at, ok := engine.As[interface{ Place() string }](e); ok {
+		return at.Place()
+	}
+	return ""
+}
+
+// OfCluster reports whether an error says that a cluster, or the way to it, does not do what
+// boxes need: an examination of the cluster tells more about it.
+func OfCluster(err error) bool { return elsewhere != nil && kube.OfCluster(err) }

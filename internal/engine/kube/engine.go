@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"sync"
 	"time"
@@ -48,6 +49,7 @@ type Config struct {
 // Engine runs guests as Pods. It implements engine.Engine and engine.Recoverer.
 type Engine struct {
 	api       *kubeapi.Client
+	place     string // URL of the API
 	namespace string
 	class     string
 	helper    engine.Program
@@ -86,7 +88,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 		return nil, fmt.Errorf("open the Kubernetes engine: %d warm Pods: want 0 to %d: %w", cfg.Warm, MaxWarm, engine.ErrInvalid)
 	}
 	e := &Engine{
-		api: kubeapi.New(cluster), namespace: cmp.Or(cfg.Namespace, cluster.Namespace),
+		api: kubeapi.New(cluster), place: cluster.Server.String(), namespace: cmp.Or(cfg.Namespace, cluster.Namespace),
 		class: cmp.Or(cfg.RuntimeClass, DefaultRuntimeClass), helper: cfg.Helper,
 		log: cfg.Log, set: guests.NewSet[*guest](), byID: make(map[string]*guest),
 		target: cfg.Warm, program: cfg.Program,
@@ -136,6 +138,16 @@ func (e *Engine) open(ctx context.Context, cfg Config) (err error) {
 		e.workers.Go(func() { e.sweepEvery(e.running, cfg.SweepEvery, after) })
 	}
 	return nil
+}
+
+// Place identifies the cluster: the URL of its API.
+func (e *Engine) Place() string { return e.place }
+
+// OfCluster reports whether an error is about the cluster or the way to it, not about this
+// machine or the settings.
+func OfCluster(err error) bool {
+	_, network := errors.AsType[*net.OpError](err)
+	return err != nil && (network || errors.Is(err, kubeconfig.ErrNone) || errors.Is(unavailable(err), engine.ErrUnavailable))
 }
 
 // Info describes the engine.

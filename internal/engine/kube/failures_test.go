@@ -246,3 +246,33 @@ func TestDial_AnotherPodOfThatName(t *testing.T) {
 	}
 	e.workers.Wait()
 }
+
+// TestOfCluster_OnlyWhatAnExaminationExplains: a hint to examine the cluster leads nowhere
+// with other errors.
+func TestOfCluster_OnlyWhatAnExaminationExplains(t *testing.T) {
+	refused, _ := failing(t, refuse(http.StatusForbidden))
+	_, forbidden := refused.api.Version(t.Context())
+	down, _ := failing(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	_, broken := down.api.Version(t.Context())
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	_, cancelled := down.api.Version(stopped)
+	_, file := os.Open("/nonexistent/state")
+	for name, c := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"refused":       {forbidden, true},
+		"broken":        {broken, true},
+		"no room":       {fmt.Errorf("x: %w", engine.ErrUnavailable), true},
+		"no kubeconfig": {fmt.Errorf("x: %w", kubeconfig.ErrNone), true},
+		"stopped":       {cancelled, false},
+		"a file":        {file, false},
+		"a setting":     {fmt.Errorf("x: %w", engine.ErrInvalid), false},
+		"none":          {nil, false},
+	} {
+		if got := OfCluster(c.err); got != c.want {
+			t.Errorf("%s: %v counts as of the cluster: %t", name, c.err, got)
+		}
+	}
+}

@@ -47,6 +47,9 @@ type Config struct {
 	Limits engine.Limits
 	// StateDir keeps the answer: an image is its digest and never changes.
 	StateDir string
+	// Place identifies where the machines run, such as a cluster: with the same digest, nodes
+	// of another one may run another platform of the image. It may be any text.
+	Place string
 	// Progress, unless nil, is called before a machine is made.
 	Progress func(step string)
 }
@@ -58,7 +61,9 @@ type known struct {
 }
 
 func (c Config) kept() *statefile.File[known] {
-	return &statefile.File[known]{Path: filepath.Join(c.StateDir, "images", "remote-"+c.Maker.Root.Key+".json"), Version: 1}
+	place := sha256.Sum256([]byte(c.Place))
+	name := fmt.Sprintf("remote-%s-%.16x.json", c.Maker.Root.Key, place[:8])
+	return &statefile.File[known]{Path: filepath.Join(c.StateDir, "images", name), Version: 1}
 }
 
 // Open describes the image of the maker's root. It makes a machine unless StateDir has the

@@ -76,6 +76,10 @@ func TestOpen_UsesTheAnswerThatItKept(t *testing.T) {
 	if machines != 1 || img.Interpreters[image.Python].Path != want.Path || img.Root.Image != k.Root.Image || len(img.Notes) != 1 {
 		t.Errorf("after %d machines the image is %+v", machines, img)
 	}
+	cfg.Place = "https://another.example"
+	if img, err := Open(t.Context(), cfg); err == nil || machines != 2 {
+		t.Errorf("in another place: got %+v, %v after %d machines; want that a machine is asked", img, err, machines)
+	}
 }
 
 func TestParse_RefusesWhatNoInterpreterSays(t *testing.T) {
