@@ -326,21 +326,28 @@ func TestApprovals_undecided(t *testing.T) {
 	_, _, change := withApprovals(t, approval.Options{})
 	_, url := serve(t, change)
 	const code = "print('before')\ntry:\n    tools.diary.write()\nexcept ToolError as e:\n    print(e.code, e.message)"
-	check := func(what string, res *mcp.CallToolResult, err error, asked []string) {
+	check := func(what, had string, res *mcp.CallToolResult, err error, asked []string) {
 		t.Helper()
 		if err != nil {
 			t.Errorf("%s: got %v", what, err)
 			return
 		}
-		const want = "before\napproval_required the answer of the client to the question about the call had no decision for call_1 (once, run, always or deny); the tool was not called."
+		want := "before\napproval_required the answer of the client to the question about the call " + had + "; the tool was not called."
 		if got := text(t, res); !strings.Contains(got, want) {
 			t.Errorf("%s: got %q, want %q", what, got, want)
 		}
-		if len(asked) != 3 || !strings.HasPrefix(asked[1], "Your last answer had no decision for call_1 (once, run, always or deny). Nothing was called.") {
+		if len(asked) != 3 || !strings.HasPrefix(asked[1], "Your last answer "+had+". Nothing was called.") {
 			t.Errorf("%s: asked %q", what, asked)
 		}
 	}
-	for _, content := range []map[string]any{nil, {}, {"call_1": 7}} {
+	for _, content := range []map[string]any{nil, {}, {"call_1": 7}, {"call_1": "yes"}} {
+		had := "had no decision for call_1 (once, run, always or deny)"
+		switch content["call_1"] {
+		case 7:
+			had = "had 7 for call_1 instead of once, run, always or deny"
+		case "yes":
+			had = `had "yes" for call_1 instead of once, run, always or deny`
+		}
 		answer := &mcp.ElicitResult{Action: "accept", Content: content}
 		var asked []string
 		c := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, (&asker{}).options())
@@ -358,7 +365,7 @@ func TestApprovals_undecided(t *testing.T) {
 			t.Fatal(err)
 		}
 		res, err := try(t, cs, "execute_code", args{"code": code})
-		check(fmt.Sprint("by elicitation: ", content), res, err, asked)
+		check(fmt.Sprint("by elicitation: ", content), had, res, err, asked)
 		cs.Close()
 
 		raw := newRawClient(t, url)
@@ -369,7 +376,7 @@ func TestApprovals_undecided(t *testing.T) {
 			asked = append(asked, res.InputRequests[key].(*mcp.ElicitParams).Message)
 			res, err = raw.answer(code, res.RequestState, mcp.InputResponseMap{key: answer})
 		}
-		check(fmt.Sprint("by results: ", content), res, err, asked)
+		check(fmt.Sprint("by results: ", content), had, res, err, asked)
 	}
 }
 
