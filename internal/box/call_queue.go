@@ -5,7 +5,11 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 )
+
+// errParked is what callQueue.enter returns when the caller would wait for a parked call.
+var errParked = errors.New("the call in progress waits for a person")
 
 // errQueueFull is what callQueue.enter returns when too many wait.
 var errQueueFull = errors.New("too many calls are waiting")
@@ -14,6 +18,7 @@ var errQueueFull = errors.New("too many calls are waiting")
 // which they came, a bounded number of them.
 type callQueue struct {
 	maxQueue int
+	parked   gate // open while the call that is in is parked
 
 	mu    sync.Mutex
 	free  int             // guarded by mu
@@ -22,8 +27,13 @@ type callQueue struct {
 
 func newCallQueue(width, maxQueue int) *callQueue { return &callQueue{free: width, maxQueue: maxQueue} }
 
+// parkedPatience is how long a caller waits for a parked call: a person who sits at the client
+// may answer at once, and some clients answer by themselves.
+const parkedPatience = time.Second
+
 // enter returns nil when the caller is in, which must then leave. It returns
-// errQueueFull at once, or the cause of ctx, or errEnded when dead is closed.
+// errQueueFull at once, or the cause of ctx, or errEnded when dead is closed, or errParked
+// when the call that is in has been parked for a while.
 func (g *callQueue) enter(ctx context.Context, dead <-chan struct{}) error {
 	g.mu.Lock()
 	if g.free > 0 {
@@ -39,14 +49,9 @@ func (g *callQueue) enter(ctx context.Context, dead <-chan struct{}) error {
 	g.queue = append(g.queue, turn)
 	g.mu.Unlock()
 
-	var err error
-	select {
-	case <-turn:
+	err := g.wait(ctx, turn, dead)
+	if err == nil {
 		return nil
-	case <-ctx.Done():
-		err = context.Cause(ctx)
-	case <-dead:
-		err = errEnded
 	}
 	g.mu.Lock()
 	i := slices.Index(g.queue, turn)
@@ -58,6 +63,37 @@ func (g *callQueue) enter(ctx context.Context, dead <-chan struct{}) error {
 		g.leave()
 	}
 	return err
+}
+
+// wait waits until turn is closed.
+func (g *callQueue) wait(ctx context.Context, turn, dead <-chan struct{}) error {
+	for {
+		select {
+		case <-turn:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-dead:
+			return errEnded
+		case <-g.parked.opened():
+		}
+		patience := time.NewTimer(parkedPatience)
+		select {
+		case <-turn:
+			patience.Stop()
+			return nil
+		case <-ctx.Done():
+			patience.Stop()
+			return context.Cause(ctx)
+		case <-dead:
+			patience.Stop()
+			return errEnded
+		case <-g.parked.closed():
+			patience.Stop()
+		case <-patience.C:
+			return errParked
+		}
+	}
 }
 
 // leave lets the next one in.
@@ -77,4 +113,44 @@ func (g *callQueue) waiting() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return len(g.queue)
+}
+
+// A gate is open or closed; its zero value is closed. Its methods may be called concurrently.
+type gate struct {
+	mu     sync.Mutex
+	open   bool          // guarded by mu
+	change chan struct{} // guarded by mu: closed at the next change; nil: nobody waits for it
+}
+
+// always is a closed channel.
+var always = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
+
+// opened and closed return channels that are closed once the gate is in that state.
+func (g *gate) opened() <-chan struct{} { return g.is(true) }
+
+func (g *gate) closed() <-chan struct{} { return g.is(false) }
+
+func (g *gate) is(open bool) <-chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.open == open {
+		return always
+	}
+	if g.change == nil {
+		g.change = make(chan struct{})
+	}
+	return g.change
+}
+
+func (g *gate) set(open bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.open == open {
+		return
+	}
+	g.open = open
+	if g.change != nil {
+		close(g.change)
+		g.change = nil
+	}
 }

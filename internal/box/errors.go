@@ -145,6 +145,10 @@ func (b *Box) goneLocked(op string) *Error {
 	return e
 }
 
+// ReasonParked is the reason in the context of an error with CodeBusy for a call that would wait
+// for a parked one.
+const ReasonParked = "parked"
+
 // queueError shapes what callQueue.enter returned.
 func (b *Box) queueError(op string, err error) error {
 	switch {
@@ -152,6 +156,12 @@ func (b *Box) queueError(op string, err error) error {
 		return b.error(CodeBusy, op,
 			fmt.Sprintf("The %s %s is busy: %d calls wait already", b.key.kind, b.key.id, b.env.cfg().QueueLen),
 			"Try again when running calls have ended, or use another one.", nil)
+	case errors.Is(err, errParked):
+		e := b.error(CodeBusy, op,
+			fmt.Sprintf("The %s %s is busy: a program in it waits for its user's approval of a tool call", b.key.kind, b.key.id),
+			"Call again when it has ended, or use another one.", nil)
+		e.Context["reason"] = ReasonParked
+		return e
 	case errors.Is(err, errEnded):
 		return b.goneNow(op, err)
 	}

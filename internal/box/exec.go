@@ -55,7 +55,7 @@ func (b *Box) Exec(ctx context.Context, req ExecRequest) (*ExecResult, error) {
 	} else {
 		x.TimeoutMS = millis(timeout + maxParked)
 		var took time.Duration
-		took, err = b.parkable(ctx, timeout, 0, &res.Stopped, func(ctx context.Context) (err error) {
+		took, err = b.parkable(ctx, nil, timeout, 0, &res.Stopped, func(ctx context.Context) (err error) {
 			res, err = b.machine.Agent.ExecWithCalls(ctx, x, req.Stdin, out, req.Calls)
 			return err
 		})

@@ -22,6 +22,7 @@ var errTimeLimit = errors.New("the time-out has passed")
 type parker struct {
 	box    *Box
 	clocks []*deadline
+	queue  *callQueue // that the call holds up while it is parked; nil: none
 
 	mu    sync.Mutex
 	parks int           // guarded by mu: Park calls in progress
@@ -56,6 +57,9 @@ func (p *parker) park() {
 		c.hold(maxParked - p.total)
 	}
 	p.box.parked.Add(1)
+	if p.queue != nil {
+		p.queue.parked.set(true)
+	}
 	p.box.pauseParked()
 }
 
@@ -66,6 +70,9 @@ func (p *parker) unpark() {
 		return
 	}
 	p.box.parked.Add(-1)
+	if p.queue != nil {
+		p.queue.parked.set(false)
+	}
 	if err := p.box.resume(context.Background(), "continue code"); err != nil && !p.box.ended() {
 		p.box.env.log.Warn("parked box not resumed", logkey.Guest, p.box.guestID, logkey.Error, err)
 	}
@@ -83,9 +90,9 @@ func (p *parker) duration(d time.Duration) time.Duration {
 }
 
 // parkable runs code that may call the host, and therefore may be parked, within a
-// time-out that the host enforces. stopped is why the agent stopped the code, which do
-// sets. It returns the time that the code took without the time that it was parked.
-func (b *Box) parkable(ctx context.Context, timeout, slack time.Duration, stopped *string, do func(context.Context) error) (took time.Duration, err error) {
+// time-out that the host enforces. queue is that whose other calls wait for this one; nil: none
+// does. stopped is why the agent stopped the code, which do sets. It returns the time that the code took without the time that it was parked.
+func (b *Box) parkable(ctx context.Context, queue *callQueue, timeout, slack time.Duration, stopped *string, do func(context.Context) error) (took time.Duration, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	begun := time.Now()
@@ -93,7 +100,7 @@ func (b *Box) parkable(ctx context.Context, timeout, slack time.Duration, stoppe
 	defer limit.stop()
 	clock, release := b.guard(ctx, timeout+slack)
 	defer release()
-	p := &parker{box: b, clocks: []*deadline{limit, clock}}
+	p := &parker{box: b, clocks: []*deadline{limit, clock}, queue: queue}
 	err = do(context.WithValue(ctx, parkKey{}, p))
 	if *stopped == "cancelled" && errors.Is(context.Cause(ctx), errTimeLimit) {
 		*stopped = "timeout"

@@ -236,3 +236,67 @@ func TestDeadline(t *testing.T) {
 		step(time.Hour)
 	})
 }
+
+// TestPark_others checks that other runs of the interpreter do not wait for a parked one, whether
+// they came before or after it was parked, and that a short wait is none.
+func TestPark_others(t *testing.T) {
+	f := newFixture(t, nil)
+	s := f.session(t, "", "x")
+	parked := func(a runAnswer) {
+		t.Helper()
+		wantCode(t, a.err, CodeBusy)
+		if e := (*Error)(nil); !errors.As(a.err, &e) || e.Context["reason"] != ReasonParked {
+			t.Errorf("got %+v", a.err)
+		}
+	}
+	calls := newParkingCalls(1)
+	first := startRun(t.Context(), s, RunRequest{Code: "import os, time\nopen('began', 'w').close()\nwhile not os.path.exists('go'): time.sleep(0.01)\ntools.s.t()", Calls: calls})
+	eventually(t, "the run begins", func() bool {
+		res, err := s.Exec(t.Context(), ExecRequest{Shell: "test -e began"})
+		return err == nil && res.ExitCode == 0
+	})
+	before := startRun(t.Context(), s, RunRequest{Code: "print(1)"})
+	eventually(t, "a run waits", func() bool { return s.kernel("python").runs.waiting() == 1 })
+	if _, err := s.Exec(t.Context(), ExecRequest{Shell: "touch go"}); err != nil {
+		t.Fatal(err)
+	}
+	<-calls.parked
+	parked(<-before)
+	parked(<-startRun(t.Context(), s, RunRequest{Code: "print(2)"}))
+	close(calls.release)
+	if a := <-first; a.err != nil || !a.res.Success {
+		t.Errorf("the parked run: got %+v, %v", a.res, a.err)
+	}
+	wantOut(t, s, "print(3)", "3\n")
+}
+
+// TestCallQueue_parked checks that a call waits for a parked one only for a moment.
+func TestCallQueue_parked(t *testing.T) {
+	for name, tc := range map[string]struct {
+		parked time.Duration
+		want   error
+	}{"a quick answer": {parkedPatience / 2, nil}, "no answer": {time.Hour, errParked}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q := newCallQueue(1, 10)
+				if err := q.enter(t.Context(), nil); err != nil {
+					t.Fatal(err)
+				}
+				q.parked.set(true)
+				go func() {
+					time.Sleep(tc.parked)
+					q.parked.set(false)
+					time.Sleep(time.Minute) // it works on
+					q.leave()
+				}()
+				begun := time.Now()
+				err := q.enter(t.Context(), nil)
+				took := time.Since(begun)
+				time.Sleep(2 * time.Hour) // the other call ends
+				if !errors.Is(err, tc.want) || err != nil && took != parkedPatience || q.waiting() != 0 {
+					t.Errorf("got %v after %v, and %d wait", err, took, q.waiting())
+				}
+			})
+		})
+	}
+}

@@ -15,8 +15,8 @@ import (
 const maxTraceback = 8 << 10
 
 // Run runs code in the box's kernel of a language and returns when it has ended.
-// One run at a time has the kernel; others wait in the order of their calls. If
-// ctx ends, the code is interrupted and the error is CodeCancelled.
+// One run at a time has the kernel; others wait in the order of their calls, but not for
+// a run that is parked: the error then has the reason ReasonParked. If ctx ends, the code is interrupted and the error is CodeCancelled.
 //
 // Errors: CodeInvalid, CodeUnsupportedLanguage, CodeBusy, CodeExecFailed,
 // CodeGone, CodeNotReady, CodeCancelled, CodeInternal.
@@ -81,7 +81,7 @@ func (b *Box) Run(ctx context.Context, req RunRequest) (*RunResult, error) {
 		x.TimeoutMS = millis(timeout + maxParked)
 		out.calls = lang
 		var took time.Duration
-		took, err = b.parkable(ctx, timeout, b.env.kernelStart, &res.Stopped, func(ctx context.Context) (err error) {
+		took, err = b.parkable(ctx, k.runs, timeout, b.env.kernelStart, &res.Stopped, func(ctx context.Context) (err error) {
 			res, err = b.machine.Agent.RunWithCalls(ctx, x, []byte(req.Code), out, req.Calls)
 			return err
 		})

@@ -5,11 +5,17 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/glovebox-dev/glovebox/internal/box"
 	"github.com/glovebox-dev/glovebox/internal/codemode"
 	"github.com/glovebox-dev/glovebox/internal/codemode/approval"
+	"github.com/glovebox-dev/glovebox/internal/plural"
 	"github.com/glovebox-dev/glovebox/internal/revision"
 )
 
@@ -44,6 +50,42 @@ func (c *Call) approvable(ctx context.Context, approver *approval.Approver, req 
 		recordResult(ctx, res)
 	}
 	return res, err
+}
+
+// explainParked adds to the error of a call that would wait for a program which waits for approval:
+// for which tools, for how long, and what the user and the model can do about it.
+func (c *Call) explainParked(b *box.Box, err error) error {
+	e, ok := errors.AsType[*box.Error](err)
+	if !ok || e.Code != box.CodeBusy || e.Context["reason"] != box.ReasonParked {
+		return err
+	}
+	stop, other := "stop_session", "leave out session_id to run in a new session"
+	if b.Info().Kind == box.KindContext {
+		stop, other = "stop_context", "use another context"
+	}
+	said := *e
+	said.Msg += ". This call did not run"
+	said.Hint = fmt.Sprintf("The user answers or denies the question in the client that asked it. %s ends the %s and the program; or %s.", stop, b.Info().Kind, other)
+	if c.approver != nil {
+		if w, ok := c.approver.Waiting(string(c.Owner), b.ID()); ok {
+			tools := strings.Join(w.Tools, ", ")
+			if w.More > 0 {
+				tools += fmt.Sprintf(" and %d more", w.More)
+			}
+			said.Msg = fmt.Sprintf("A program in this %s waits for the user's approval of %s, for %s at most. This call did not run", b.Info().Kind, tools, atMost(w.Left))
+			said.Hint = "Without an answer, the program then goes on without the tool, and this call can be repeated. " + said.Hint
+		}
+	}
+	return &said
+}
+
+// atMost returns a time for a sentence, rounded up.
+func atMost(d time.Duration) string {
+	s := int64((max(d, time.Second) + time.Second - 1) / time.Second)
+	if s < 60 {
+		return plural.N(s, "second")
+	}
+	return plural.N((s+59)/60, "minute")
 }
 
 type answerKey struct{}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/box"
@@ -92,14 +93,14 @@ func newTool[In, Out any](d info, h func(context.Context, *Call, In) (Out, error
 		return func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			var args In
 			if err := in.decode(req.Params.Arguments, &args); err != nil {
-				return d.family.answer(deps, d.name, err)
+				return answerFailed[In, Out](d, deps, args, target{}, err)
 			}
 			recordFields(ctx, args)
 			boxes, err := deps.manager(ctx)
 			if err != nil {
-				return d.family.answer(deps, d.name, err)
+				return answerFailed[In, Out](d, deps, args, target{}, err)
 			}
-			c := &Call{Boxes: boxes, Owner: ownerOf(req.Extra), Links: understandsLinks(req), reserve: deps.Reserve, holdCall: deps.Hold}
+			c := &Call{Boxes: boxes, Owner: ownerOf(req.Extra), Links: understandsLinks(req), reserve: deps.Reserve, holdCall: deps.Hold, approver: deps.Approvals}
 			c.Client, _ = ctx.Value(clientKey{}).(*Client)
 			c.broker = deps.broker(ctx, c.Owner)
 			p := startProgress(ctx, req)
@@ -115,7 +116,7 @@ func newTool[In, Out any](d info, h func(context.Context, *Call, In) (Out, error
 					if box.CodeOf(err) == box.CodeCancelled && ctx.Err() != nil {
 						return nil, ctx.Err()
 					}
-					return d.family.answer(deps, d.name, err)
+					return answerFailed[In, Out](d, deps, args, c.found, err)
 				}
 				recordFields(ctx, out)
 				res, err := present(out)
@@ -130,6 +131,41 @@ func newTool[In, Out any](d info, h func(context.Context, *Call, In) (Out, error
 		}
 	}
 	return Tool{Def: def, Set: d.set, Needs: d.needs, Long: d.long, alias: d.alias, volumes: d.volumes, code: d.code, calls: d.calls, offline: d.offline, wordings: d.wordings, online: in.schema, bind: bind}
+}
+
+// A failer makes the structured content of a call that failed outside of its code, in the shape of
+// its results. b has no box if the call found none.
+type failer[In any] interface {
+	failed(in In, b target, why failure) any
+}
+
+// A failure is why a call failed outside of its code.
+type failure struct{ code, text string }
+
+// answerFailed answers a failed call, in the shape of the tool's results if they have one for it.
+func answerFailed[In, Out any](d info, deps Deps, in In, b target, err error) (*mcp.CallToolResult, error) {
+	res, err := d.family.answer(deps, d.name, err)
+	var out Out
+	f, ok := any(out).(failer[In])
+	if err != nil || !ok {
+		return res, err
+	}
+	why := failure{}
+	if coded, ok := res.Meta[metaError].(*jsonrpc.Error); ok {
+		var details data
+		if json.Unmarshal(coded.Data, &details) == nil { // our own
+			why.code = details.ErrorCode
+		}
+	}
+	if text, ok := res.Content[0].(*mcp.TextContent); ok {
+		why.text = text.Text
+	}
+	structured, err := encode(f.failed(in, b, why))
+	if err != nil {
+		return nil, err
+	}
+	res.StructuredContent = json.RawMessage(structured)
+	return res, nil
 }
 
 // ownerOf returns the owner of the boxes of a request: the authenticated caller, or

@@ -27,7 +27,7 @@ var executeCode = define(info{
 	}
 	res, err := b.Run(ctx, box.RunRequest{Code: in.Code, Timeout: seconds(in.Timeout), Progress: c.Progress, Calls: c.calls(b.ID())})
 	if err != nil {
-		return executeCodeOut{}, err
+		return executeCodeOut{}, c.explainParked(b.Box, err)
 	}
 	out := executeCodeOut{
 		sessionOut: newSessionOut(b, res.Duration),
@@ -83,6 +83,7 @@ type executeCodeOut struct {
 	StateLost  bool     `json:"state_lost,omitempty" jsonschema:"whether earlier variables are gone"`
 	LostReason string   `json:"lost_reason,omitempty" jsonschema:"why earlier variables are gone"`
 	Notes      []string `json:"notes,omitempty" jsonschema:"further facts about this run"`
+	ErrorCode  string   `json:"error_code,omitempty" jsonschema:"why nothing ran, if so"`
 
 	Network networkOut `json:"network,omitempty" jsonschema:"refused: list of host, port, rule, why, count"`
 
@@ -96,6 +97,19 @@ func newSessionOut(b target, took time.Duration) sessionOut {
 		Language: info.Language, Template: templateName(info), Flavor: string(info.Flavor),
 		box: b, took: took,
 	}
+}
+
+// failedSession returns the fields of a call that failed outside of its code: of the box that it
+// found, or as the caller named it.
+func failedSession(b target, id, language, template, flavor string) sessionOut {
+	if b.Box == nil {
+		return sessionOut{SessionID: echo(id), Language: echo(language), Template: echo(template), Flavor: echo(flavor)}
+	}
+	return newSessionOut(b, 0)
+}
+
+func (executeCodeOut) failed(in executeCodeIn, b target, why failure) any {
+	return executeCodeOut{sessionOut: failedSession(b, in.SessionID, in.Language, in.Template, in.Flavor), Stderr: why.text, ErrorCode: why.code}
 }
 
 // meta says how the call started a new session.

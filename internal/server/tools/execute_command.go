@@ -80,7 +80,7 @@ type executeCommandOut struct {
 	sessionOut
 	Command    string   `json:"command" jsonschema:"the command, cut if long"`
 	Args       []string `json:"args,omitempty" jsonschema:"its arguments, cut if long"`
-	ExitCode   int      `json:"exit_code" jsonschema:"0 for success; 128 + n after signal n"`
+	ExitCode   int      `json:"exit_code" jsonschema:"0 for success; 128 + n after signal n; -1: not run"`
 	Signal     string   `json:"signal,omitempty" jsonschema:"the signal that ended it"`
 	Success    bool     `json:"success" jsonschema:"whether the exit code is 0"`
 	Stdout     string   `json:"stdout" jsonschema:"standard output"`
@@ -89,11 +89,22 @@ type executeCommandOut struct {
 	StateLost  bool     `json:"state_lost,omitempty" jsonschema:"whether earlier files are gone"`
 	LostReason string   `json:"lost_reason,omitempty" jsonschema:"why earlier files are gone"`
 	Notes      []string `json:"notes,omitempty" jsonschema:"further facts about this run"`
+	ErrorCode  string   `json:"error_code,omitempty" jsonschema:"why nothing ran, if so"`
 
 	Network networkOut `json:"network,omitempty" jsonschema:"refused: list of host, port, rule, why, count"`
 
 	images  []box.Image // that tools of MCP servers returned
 	figures []figure    // of images
+}
+
+// notRun is the exit code of a command that did not run.
+const notRun = -1
+
+func (executeCommandOut) failed(in executeCommandIn, b target, why failure) any {
+	return executeCommandOut{
+		sessionOut: failedSession(b, in.SessionID, in.Language, in.Template, in.Flavor),
+		Command:    echo(in.Command), ExitCode: notRun, Stderr: why.text, ErrorCode: why.code,
+	}
 }
 
 func (o executeCommandOut) present() presentation {

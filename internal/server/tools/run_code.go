@@ -24,7 +24,7 @@ var runCode = define(info{
 	}
 	res, err := s.Run(ctx, box.RunRequest{Code: in.Code, Timeout: seconds(in.Timeout), Progress: c.Progress, Calls: c.calls(s.ID())})
 	if err != nil {
-		return runCodeOut{}, err
+		return runCodeOut{}, c.explainParked(s, err)
 	}
 	out := runCodeOut{
 		Stdout: res.Stdout, Stderr: res.Stderr, Success: res.Success,

@@ -114,6 +114,7 @@ func (c *Call) open(ctx context.Context, w openOptions) (target, error) {
 		b.notes = append(b.notes, note)
 	}
 	recordBox(ctx, b.Box)
+	c.found = b
 	return b, nil
 }
 

@@ -213,6 +213,8 @@ type Call struct {
 	holdCall func(box.Owner) (release func())            // [Deps.Hold]
 	leases   []box.Lease                                 // of the boxes that the call uses
 	broker   *codemode.Broker                            // nil: the code can call no tools
+	approver *approval.Approver                          // [Deps.Approvals]
+	found    target                                      // that the call works in; without a box: none yet
 }
 
 // calls returns what answers the calls of code in a box; nil if it can call no tools.
