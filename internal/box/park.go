@@ -90,8 +90,9 @@ func (p *parker) duration(d time.Duration) time.Duration {
 }
 
 // parkable runs code that may call the host, and therefore may be parked, within a
-// time-out that the host enforces. queue is that whose other calls wait for this one; nil: none
-// does. stopped is why the agent stopped the code, which do sets. It returns the time that the code took without the time that it was parked.
+// time-out that the host enforces. queue is that whose other calls wait for this one; nil:
+// none does. stopped is why the agent stopped the code, which do sets. It returns the time
+// that the code took without the time that it was parked.
 func (b *Box) parkable(ctx context.Context, queue *callQueue, timeout, slack time.Duration, stopped *string, do func(context.Context) error) (took time.Duration, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -16,7 +16,8 @@ const maxTraceback = 8 << 10
 
 // Run runs code in the box's kernel of a language and returns when it has ended.
 // One run at a time has the kernel; others wait in the order of their calls, but not for
-// a run that is parked: the error then has the reason ReasonParked. If ctx ends, the code is interrupted and the error is CodeCancelled.
+// a run that is parked: the error then has the reason ReasonParked. If ctx ends, the code
+// is interrupted and the error is CodeCancelled.
 //
 // Errors: CodeInvalid, CodeUnsupportedLanguage, CodeBusy, CodeExecFailed,
 // CodeGone, CodeNotReady, CodeCancelled, CodeInternal.

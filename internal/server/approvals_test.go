@@ -380,6 +380,55 @@ func TestApprovals_undecided(t *testing.T) {
 	}
 }
 
+// TestApprovals_othersAreToldAtOnce checks that a call which would wait for a parked program gets
+// an error at once, with the tool and what to do, also in structured content; and that it runs
+// once the question is answered.
+func TestApprovals_othersAreToldAtOnce(t *testing.T) {
+	_, _, change := withApprovals(t, approval.Options{})
+	_, url := serve(t, change)
+	raw := newRawClient(t, url)
+	call := func(code, state string, responses mcp.InputResponseMap) (*mcp.CallToolResult, error) {
+		return raw.CallTool(t.Context(), &mcp.CallToolParams{
+			Name: "execute_code", Arguments: args{"code": code, "session_id": "parked"}, RequestState: state, InputResponses: responses,
+		})
+	}
+	const code = "try:\n    tools.diary.write()\nexcept ToolError as e:\n    print(e.code)"
+	asked, err := call(code, "", nil)
+	if err != nil || asked.RequestState == "" {
+		t.Fatalf("got %+v, %v, want a question", asked, err)
+	}
+	res, err := call("print(1)", "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := text(t, res)
+	for _, want := range []string{"waits for the user's approval of diary.write", "This call did not run", "stop_session"} {
+		if !res.IsError || !strings.Contains(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	b, err := json.Marshal(res.StructuredContent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out struct {
+		SessionID string `json:"session_id"`
+		Stderr    string `json:"stderr"`
+		ErrorCode string `json:"error_code"`
+	}
+	if err := json.Unmarshal(b, &out); err != nil || out.SessionID != "parked" || out.Stderr != got || out.ErrorCode == "" {
+		t.Errorf("got structured content %s, %v", b, err)
+	}
+	answer := &mcp.ElicitResult{Action: "accept", Content: map[string]any{"call_1": "deny"}}
+	res, err = call(code, asked.RequestState, mcp.InputResponseMap{"approval-" + asked.RequestState: answer})
+	if err != nil || res.RequestState != "" {
+		t.Fatalf("got %+v, %v", res, err)
+	}
+	if res, err = call("print(1)", "", nil); err != nil || !strings.HasPrefix(text(t, res), "1\n") {
+		t.Errorf("after the answer: got %+v, %v", res, err)
+	}
+}
+
 // TestApprovals_progress checks that a client that asked for progress gets some while its user is
 // asked: SDKs can restart the time limit of a request with each.
 func TestApprovals_progress(t *testing.T) {
