@@ -118,6 +118,7 @@ func TestLoad_InvalidValues(t *testing.T) {
 		{"GLOVEBOX_OWNER_MAX_MEMORY_MB", "512", "owner-max-memory-mb must be at least the 1024 MB of the flavor small, got 512"},
 		{"GLOVEBOX_OWNER_MAX_SNAPSHOT_MB", "10241", "owner-max-snapshot-mb must not exceed half of snapshot-disk-mb (10240), got 10241"},
 		{"GLOVEBOX_OWNER_MAX_BOXES", "0", "GLOVEBOX_OWNER_MAX_BOXES must be a positive integer, got 0"},
+		{"GLOVEBOX_KUBE_WARM", "51", "GLOVEBOX_KUBE_WARM must be at most 50, got 51"},
 		{"GLOVEBOX_RATE_LIMIT", "-1", "GLOVEBOX_RATE_LIMIT must be a number from 0 to 1000, got '-1'"},
 		{"MSB_DEFAULT_FLAVOR", "huge", "MSB_DEFAULT_FLAVOR must be one of: small, medium, large, got 'huge'"},
 		{"MSB_ENABLE_LRU_EVICTION", "maybe", "MSB_ENABLE_LRU_EVICTION must be one of: true, 1, yes, on, enabled, or: false, 0, no, off, disabled, got 'maybe'"},
