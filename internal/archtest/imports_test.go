@@ -44,7 +44,7 @@ var rules = []rule{
 	// Attacks on boxes and servers.
 	{tree: "internal/attack", ours: []string{"engine", "internal/box", "internal/box/image/oci", "internal/box/machine", "internal/box/volume", "internal/cli/mcpcli", "internal/codemode", "internal/egress", "internal/egress/policy", "internal/egress/resolve", "internal/egress/secret", "internal/gateway", "internal/gateway/listing", "internal/gateway/pin", "internal/guest/client", "internal/guest/protocol", "mcpkit/"}, others: []string{sdk, sys, "golang.org/x/net/dns/dnsmessage", "golang.org/x/net/http2"}},
 
-	{tree: "internal/recipe", others: []string{"github.com/google/jsonschema-go/", "github.com/pelletier/go-toml/v2"}},
+	{tree: "internal/recipe", ours: []string{"internal/egress/policy", "internal/nearest"}, others: []string{"github.com/google/jsonschema-go/", "github.com/pelletier/go-toml/v2"}},
 
 	// The server.
 	{tree: "internal/server",

@@ -152,7 +152,11 @@ interpreters) must be the same as those of the server.`,
 			}
 			builds, err := o.builds(cfg, args)
 			if err != nil {
-				return &usageError{err: err, cmd: cmd.CommandPath()}
+				wrong := &usageError{err: err, cmd: cmd.CommandPath()}
+				if _, ok := errors.AsType[*recipe.Error](err); ok { // flags are no remedy for a file
+					wrong.hint = "docs/recipes.md describes the keys of the file"
+				}
+				return wrong
 			}
 			if len(builds) > 0 {
 				return a.withCatalog(cmd.Context(), cfg, func(ctx context.Context, h *host, c *catalog.Catalog) error {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,7 +78,7 @@ func (o *recipeOptions) builds(cfg *config.Config, names []string) ([]*recipeBui
 		}
 		return nil, nil
 	case builtin > 0:
-		return nil, fmt.Errorf("%s and %s are built in and have no recipes: build them by themselves", box.TemplatePython, box.TemplateNode)
+		return nil, fmt.Errorf("%s and %s are built in and have no recipes: choose another name for a recipe, or build them by themselves", box.TemplatePython, box.TemplateNode)
 	case len(o.sizes) > 1:
 		return nil, errors.New("--flavor: a template from a recipe has one flavor")
 	case o.inFlags() && len(names) != 1:
@@ -122,9 +123,9 @@ func (o *recipeOptions) fromFile(cfg *config.Config, names []string) ([]*recipeB
 		if strings.HasPrefix(r.From, "./") || strings.HasPrefix(r.From, "../") {
 			r.From = filepath.Join(dir, r.From)
 		}
-		copies, err := resolveCopies(r, dir, cfg.Volumes)
+		copies, err := resolveCopies(file, name, dir, cfg.Volumes)
 		if err != nil {
-			return nil, fmt.Errorf("%s: template %q: %w", path, name, err)
+			return nil, err
 		}
 		b, err := o.buildOf(name, r, copies)
 		if err != nil {
@@ -172,7 +173,11 @@ func limitOf(list []string) []string {
 	return list
 }
 
-// buildOf checks a recipe, to which the flags are applied.
+// flagOf has the flags for fields of a recipe that have another name.
+var flagOf = map[string]string{"network": "box-network"}
+
+// buildOf checks a recipe, to which the flags are applied. That of a file has been checked,
+// so that a wrong field is one of a flag.
 func (o *recipeOptions) buildOf(name string, r *recipe.Recipe, copies []recipe.Copy) (*recipeBuild, error) {
 	if err := recipe.CheckName(name); err != nil {
 		return nil, err
@@ -184,6 +189,9 @@ func (o *recipeOptions) buildOf(name string, r *recipe.Recipe, copies []recipe.C
 		r.Flavor = o.sizes[0]
 	}
 	if err := r.Check(); err != nil {
+		if f, ok := errors.AsType[*recipe.FieldError](err); ok {
+			return nil, fmt.Errorf("--%s: %w", cmp.Or(flagOf[f.Field], f.Field), f.Err)
+		}
 		return nil, err
 	}
 	return &recipeBuild{name: name, owner: o.owner, recipe: r, copies: copies, typed: o.inFlags(), force: o.force, fresh: o.noCache}, nil

@@ -292,7 +292,7 @@ func (b *recipeBuild) finish(ctx context.Context, m *machine.Machine, d catalog.
 	d.Preload = without(d.Preload, missing)
 	if b.recipe.Preload != nil && len(d.Preload) < len(b.recipe.Preload) {
 		return catalog.Template{}, withHint(fmt.Errorf("preload: modules that cannot be imported: %s", strings.Join(without(b.recipe.Preload, d.Preload), ", ")),
-			"install them with run, or leave them out; write a module as programs import it: sklearn, not scikit-learn")
+			"install them with run, or leave them out%s", spelling(b.recipe.Language))
 	}
 	b.say("writing and verifying")
 	t := catalog.Template{
@@ -310,6 +310,14 @@ func (b *recipeBuild) finish(ctx context.Context, m *machine.Machine, d catalog.
 		}
 		return b.verify(ctx, dir)
 	})
+}
+
+// spelling adds to the remedy for a missing module that its package may have another name.
+func spelling(language string) string {
+	if language == recipe.Python {
+		return "; write a module as programs import it: sklearn, not scikit-learn"
+	}
+	return ""
 }
 
 // verify restores a machine from dir and runs an empty cell.
@@ -330,17 +338,17 @@ func without(list, other []string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return slices.Contains(other, s) })
 }
 
-// resolveCopies returns the copies of a recipe in dir, with their destinations.
-func resolveCopies(r *recipe.Recipe, dir string, volumes []config.Volume) ([]recipe.Copy, error) {
+// resolveCopies returns the copies of a recipe of a file in dir, with their destinations.
+func resolveCopies(file *recipe.File, name, dir string, volumes []config.Volume) ([]recipe.Copy, error) {
 	var list []recipe.Copy
-	for _, arg := range r.Copy {
+	for i, arg := range file.Template[name].Copy {
 		c, err := recipe.ParseCopy(arg)
-		if err != nil {
-			return nil, fmt.Errorf("copy: %w", err)
+		if err == nil {
+			c.Dir = dir
+			err = resolveCopy(&c, volumes)
 		}
-		c.Dir = dir
-		if err := resolveCopy(&c, volumes); err != nil {
-			return nil, err
+		if err != nil {
+			return nil, file.Locate(err, name, "copy", i)
 		}
 		list = append(list, c)
 	}

@@ -23,6 +23,31 @@ const (
 // File is the content of a glovebox.toml.
 type File struct {
 	Template map[string]*Recipe `toml:"template" json:"template,omitempty" jsonschema:"The templates, by name."`
+
+	name string // of the file
+	data []byte
+	at   map[string]int // as positions returns them
+}
+
+// Locate returns an error in a template of the file as an *Error with the position of the
+// element index of field or, if index is negative, of the field.
+func (f *File) Locate(err error, template, field string, index int) error {
+	path := []string{"template", template, field}
+	if index >= 0 {
+		path = append(path, fmt.Sprint(index))
+	}
+	return f.locate(fmt.Errorf("template %q: %w", template, err), path...)
+}
+
+// locate returns err with the position of the last part of path that the file has.
+func (f *File) locate(err error, path ...string) error {
+	e := &Error{File: f.name, Err: err}
+	for ; len(path) > 0 && e.Line == 0; path = path[:len(path)-1] {
+		if offset, ok := f.at[join(path...)]; ok {
+			e.Line, e.Column = position(f.data, offset)
+		}
+	}
+	return e
 }
 
 // An Error is an error in a file with recipes.
@@ -65,53 +90,30 @@ func Parse(name string, data []byte) (*File, error) {
 	if len(data) > maxFile {
 		return nil, &Error{File: name, Err: fmt.Errorf("larger than %d bytes", maxFile)}
 	}
-	file := new(File)
+	file := &File{name: name, data: data}
 	d := toml.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
 	if err := d.Decode(file); err != nil {
-		return nil, located(name, err)
+		return nil, file.undecoded(err)
 	}
-	at := positions(data)
-	fail := func(err error, path ...string) error {
-		e := &Error{File: name, Err: err}
-		for ; len(path) > 0 && e.Line == 0; path = path[:len(path)-1] {
-			if offset, ok := at[join(path...)]; ok {
-				e.Line, e.Column = position(data, offset)
-			}
-		}
-		return e
-	}
+	file.at = positions(data)
 	if len(file.Template) > maxTemplates {
-		return nil, fail(fmt.Errorf("%d templates, at most %d are allowed", len(file.Template), maxTemplates))
+		return nil, file.locate(fmt.Errorf("%d templates, at most %d are allowed", len(file.Template), maxTemplates))
 	}
 	for _, template := range slices.Sorted(maps.Keys(file.Template)) {
 		r := file.Template[template]
 		if err := CheckName(template); err != nil {
-			return nil, fail(err, "template", template)
+			return nil, file.locate(err, "template", template)
 		}
 		if err := r.Check(); err != nil {
-			path := []string{"template", template}
-			if f, ok := errors.AsType[*fault](err); ok {
-				if path = append(path, f.field); f.index >= 0 {
-					path = append(path, fmt.Sprint(f.index))
-				}
+			f, ok := errors.AsType[*FieldError](err)
+			if !ok {
+				return nil, file.locate(fmt.Errorf("template %q: %w", template, err), "template", template)
 			}
-			return nil, fail(fmt.Errorf("template %q: %w", template, err), path...)
+			return nil, file.Locate(err, template, f.Field, f.Index)
 		}
 	}
 	return file, nil
-}
-
-// located adds the position to an error of the decoder.
-func located(name string, err error) error {
-	e := &Error{File: name, Err: errors.New(strings.TrimPrefix(clip(err.Error()), "toml: "))}
-	if strict, ok := errors.AsType[*toml.StrictMissingError](err); ok && len(strict.Errors) > 0 {
-		e.Line, e.Column = strict.Errors[0].Position()
-		e.Err = fmt.Errorf("unknown key %q", clip(strings.Join(strict.Errors[0].Key(), ".")))
-	} else if bad, ok := errors.AsType[*toml.DecodeError](err); ok {
-		e.Line, e.Column = bad.Position()
-	}
-	return e
 }
 
 // clip bounds a part of a file in a message.

@@ -85,6 +85,12 @@ func (c Copy) Open() (*os.Root, fs.FileInfo, error) {
 	}
 	if err != nil {
 		root.Close()
+		if at, ok := errors.AsType[*fs.PathError](err); ok {
+			err = at.Err // the system call says nothing to people
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, nil, fmt.Errorf("copy %q: %w in %q", c.From, err, c.Dir)
+		}
 		return nil, nil, fmt.Errorf("copy %q of %q: %w", c.From, c.Dir, err)
 	}
 	return root, info, nil

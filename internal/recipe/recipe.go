@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/glovebox-dev/glovebox/internal/egress/policy"
 )
 
 // FileName is the name of a file with recipes.
@@ -34,7 +36,8 @@ const (
 	maxDescription = 512
 	maxFrom        = 512
 	maxItems       = 64       // of copy, run and preload
-	maxHosts       = 64       // of net and network
+	maxHosts       = 64       // of net
+	maxLimit       = 32       // of network, as of the argument of the tools
 	maxCommand     = 32 << 10 // bytes
 	maxPath        = 4096
 	maxModule      = 128
@@ -56,15 +59,15 @@ type Recipe struct {
 	Env         map[string]string `toml:"env" json:"env,omitempty" jsonschema:"Environment variables of the commands and of all programs in the boxes."`
 }
 
-// fault is an error in one field of a recipe.
-type fault struct {
-	field string // as in the file
-	index int    // of the element; -1: the whole field
-	err   error
+// A FieldError is an error in one field of a recipe.
+type FieldError struct {
+	Field string // as in the file
+	Index int    // of the element; -1: the whole field
+	Err   error
 }
 
-func (f *fault) Error() string { return f.err.Error() }
-func (f *fault) Unwrap() error { return f.err }
+func (f *FieldError) Error() string { return f.Field + ": " + f.Err.Error() }
+func (f *FieldError) Unwrap() error { return f.Err }
 
 // reserved lists names that mean a built-in template, a language, or none.
 var reserved = []string{"python", "python3", "py", "node", "nodejs", "javascript", "js", "toolchain", "none", "null", "default"}
@@ -82,16 +85,14 @@ func CheckName(name string) error {
 	case !ok:
 		return fmt.Errorf("invalid template name %.80q: a name has 1 to %d lower-case letters, digits, '.', '_' and '-', and begins with a letter or digit", name, maxName)
 	case slices.Contains(reserved, name):
-		return fmt.Errorf("the template name %q is reserved: choose another", name)
+		return fmt.Errorf("the template name %q is reserved for what Glovebox has built in: choose another name, such as \"my-%s\"", name, name)
 	}
 	return nil
 }
 
-// Check returns the first error in a recipe, and fills in defaults. The error names the
-// field.
+// Check returns the first error in a recipe as a *FieldError, and fills in defaults.
 func (r *Recipe) Check() error {
 	if f := r.check(); f != nil {
-		f.err = fmt.Errorf("%s: %w", f.field, f.err)
 		return f
 	}
 	if r.From == "" {
@@ -106,8 +107,8 @@ func (r *Recipe) Check() error {
 	return nil
 }
 
-func (r *Recipe) check() *fault {
-	whole := func(field string, err error) *fault { return &fault{field, -1, err} }
+func (r *Recipe) check() *FieldError {
+	whole := func(field string, err error) *FieldError { return &FieldError{field, -1, err} }
 	switch {
 	case len(r.Description) > maxDescription || strings.ContainsFunc(r.Description, isControl):
 		return whole("description", fmt.Errorf("must be one line of at most %d bytes", maxDescription))
@@ -128,14 +129,14 @@ func (r *Recipe) check() *fault {
 		{"run", r.Run, maxItems, checkCommand},
 		{"preload", r.Preload, maxItems, checkModule},
 		{"net", r.Net, maxHosts, checkHost},
-		{"network", r.Network, maxHosts, checkHost},
+		{"network", r.Network, maxLimit, checkHost},
 	} {
 		if len(list.items) > list.limit {
 			return whole(list.field, fmt.Errorf("has %d entries, at most %d are allowed", len(list.items), list.limit))
 		}
 		for i, item := range list.items {
 			if err := list.check(item); err != nil {
-				return &fault{list.field, i, err}
+				return &FieldError{list.field, i, err}
 			}
 		}
 	}
@@ -177,7 +178,8 @@ func checkHost(s string) error {
 	if s == "" || len(s) > 300 || strings.ContainsFunc(s, func(c rune) bool { return c <= ' ' || c > '~' }) {
 		return fmt.Errorf("%.80q is neither a preset nor a host", s)
 	}
-	return nil
+	_, err := policy.ParseRule(strings.ToLower(s))
+	return err
 }
 
 func checkVariable(name, value string) error {
@@ -190,10 +192,27 @@ func checkVariable(name, value string) error {
 	switch {
 	case name == "" || len(name) > maxModule:
 		return fmt.Errorf("invalid variable name %.80q", name)
+	case breaks(name) != "":
+		return fmt.Errorf("boxes set %s themselves, and another value breaks %s", name, breaks(name))
 	case len(value) > maxValue || strings.IndexByte(value, 0) >= 0:
 		return fmt.Errorf("the value of %s is longer than %d bytes or not text", name, maxValue)
 	}
 	return nil
+}
+
+// breaks says which part of a box another value of a variable would break; "" for none.
+func breaks(name string) string {
+	switch name {
+	case "PATH":
+		return "how they find their programs: put programs into ~/.local/bin, which it has"
+	case "HOME", "USER", "LOGNAME":
+		return "what programs know of their user, which is the same in all boxes: leave it out"
+	}
+	switch strings.ToUpper(name) {
+	case "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "NODE_USE_ENV_PROXY":
+		return "their network: allow hosts with net and network"
+	}
+	return ""
 }
 
 // Variables returns the recipe's environment as sorted KEY=value.

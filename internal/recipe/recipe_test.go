@@ -2,8 +2,10 @@ package recipe
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -37,8 +39,10 @@ func TestParse_Errors(t *testing.T) {
 	long := strings.Repeat("a", 64)
 	for text, want := range map[string]string{
 		"[template.data]\nrun = [\"x\",\n  \"\"]\n":               "r.toml:3:3: template \"data\": run: an empty command",
-		"[template.data]\n\nrum = [\"x\"]\n":                      "r.toml:3:1: unknown key \"template.data.rum\"",
-		"[template.data]\nrun = \"x\"\n":                          "r.toml:2:7: ",
+		"[template.data]\n\nrum = [\"x\"]\n":                      "r.toml:3:1: unknown key \"template.data.rum\"; did you mean run?",
+		"[template.data]\nfrobnicate = 1\n":                       "r.toml:2:1: unknown key \"template.data.frobnicate\"; the keys are: description, from, language,",
+		"[data]\nrun = [\"x\"]\n":                                 "r.toml:1:2: unknown key \"data\": a recipe is in a section [template.NAME]",
+		"[template.data]\nrun = \"x\"\n":                          "r.toml:2:7: run must be a list of strings, such as run = [",
 		"[template.data]\nflavor = \"huge\"\n":                    "r.toml:2:1: template \"data\": flavor: must be small, medium or large, got \"huge\"",
 		"[template.data]\nlanguage = \"ruby\"\n":                  "r.toml:2:1: template \"data\": language: must be",
 		"[template.data]\ncopy = [\"../x\"]\n":                    "r.toml:2:9: template \"data\": copy: the source \"../x\" is outside",
@@ -47,7 +51,7 @@ func TestParse_Errors(t *testing.T) {
 		"[template.data]\npreload = [\"a\", \"b c\"]\n":           "r.toml:2:17: template \"data\": preload: invalid module name",
 		"[template.data]\nenv = { \"A B\" = \"x\" }\n":            "template \"data\": env: invalid variable name",
 		"[template.data]\ndescription = \"a\\nb\"\n":              "description: must be one line",
-		"[template.python]\n":                                     "r.toml:1:11: the template name \"python\" is reserved",
+		"[template.python]\n":                                     "r.toml:1:11: the template name \"python\" is reserved for what Glovebox has built in: choose another name, such as \"my-python\"",
 		"[template.Data]\n":                                       "r.toml:1:11: invalid template name \"Data\"",
 		"[template.\"../x\"]\n":                                   "invalid template name \"../x\"",
 		"[template." + long + "]\n":                               "invalid template name",
@@ -61,6 +65,85 @@ func TestParse_Errors(t *testing.T) {
 		if _, ok := errors.AsType[*Error](err); !ok || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.60q: got %v, want %q", text, err, want)
 		}
+	}
+}
+
+// Values of another kind are errors in the terms of TOML, not of Go.
+func TestParse_WrongKinds(t *testing.T) {
+	for text, want := range map[string]string{
+		"[template.data]\nrun = [\"a\", true]\n": "r.toml:2:13: run must be a list of strings, such as run = [\"pip install polars\"]",
+		"[template.data]\nrun = [[1]]\n":         "r.toml:2:1: run must be a list of strings, such as",
+		"[template.data.run]\na = 1\n":           "r.toml:1:2: run must be a list of strings, such as",
+		"[template.data]\nenv = { A = 5 }\n":     "r.toml:2:13: env must be a table of strings, such as env = { TZ = \"UTC\" }",
+		"[template.data]\nenv.A.B = \"x\"\n":     "r.toml:2:7: env must be a table of strings, such as",
+		"template = 5\n":                         "r.toml:1:12: template must be sections [template.NAME], each with one recipe",
+		"[template]\ndata = 5\n":                 "r.toml:2:8: template.data must be one section, such as [template.words]",
+		"[[template.data]]\n":                    "r.toml:1:3: template.data must be one section, such as",
+	} {
+		if _, err := Parse("r.toml", []byte(text)); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%q: got %v, want %q", text, err, want)
+		}
+	}
+	for _, key := range keys {
+		_, err := Parse("r.toml", []byte("[template.data]\n"+key+" = 1.5\n"))
+		if want := fmt.Sprintf("r.toml:2:%d: %s must be %s", len(key)+4, key, kinds[key]); err == nil || err.Error() != want {
+			t.Errorf("%s: got %v, want %s", key, err, want)
+		}
+		example := kinds[key][strings.Index(kinds[key], key+" = "):]
+		if _, err := Parse("r.toml", []byte("[template.data]\n"+example+"\n")); err != nil {
+			t.Errorf("the example %s: %v", example, err)
+		}
+	}
+	if n := reflect.TypeFor[Recipe]().NumField(); n != len(keys) || n != len(kinds) {
+		t.Errorf("a recipe has %d keys, of which %d and %d are described", n, len(keys), len(kinds))
+	}
+}
+
+// Hosts of a file are checked before a build begins, at their positions.
+func TestParse_WrongHosts(t *testing.T) {
+	for text, want := range map[string]string{
+		"net = [\"pipy\"]":                                            "r.toml:2:8: template \"data\": net: network entry \"pipy\": neither a host name with a dot nor a preset (",
+		"network = [\"pypi\", \"ftp://x.org\"]":                       "r.toml:2:20: template \"data\": network: network entry \"ftp://x.org\": unknown scheme",
+		"network = [\"https//x\"]":                                    "r.toml:2:12: template \"data\": network: network entry ",
+		"network = [" + strings.Repeat("\"pypi\",", maxLimit+1) + "]": "r.toml:2:1: template \"data\": network: has 33 entries, at most 32 are allowed",
+	} {
+		if _, err := Parse("r.toml", []byte("[template.data]\n"+text+"\n")); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%q: got %v, want %q", text, err, want)
+		}
+	}
+	if _, err := Parse("r.toml", []byte("[template.data]\nnet = [\"PyPI\", \"https://example.org:8443\"]\nnetwork = []\n")); err != nil {
+		t.Error(err)
+	}
+}
+
+// Variables that boxes need for themselves are refused, with what they would break.
+func TestCheck_VariablesOfBoxes(t *testing.T) {
+	for name, want := range map[string]string{
+		"PATH": "~/.local/bin", "HOME": "leave it out", "LOGNAME": "leave it out",
+		"HTTP_PROXY": "their network: allow hosts with net and network", "https_proxy": "net and network", "NO_PROXY": "net and network",
+	} {
+		err := (&Recipe{Env: map[string]string{name: "x"}}).Check()
+		if err == nil || !strings.HasPrefix(err.Error(), "env: boxes set "+name+" themselves") || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", name, err, want)
+		}
+	}
+	for _, name := range []string{"TZ", "PATHS", "path", "PYTHONPATH", "LANG"} {
+		if err := (&Recipe{Env: map[string]string{name: "x"}}).Check(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A file gives errors that its caller finds their positions, too.
+func TestFile_Locate(t *testing.T) {
+	file, err := Parse("r.toml", []byte("[template.data]\ncopy = [\"a\", \"b\"]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, missing := Copy{Dir: t.TempDir(), From: "b"}.Open()
+	err = file.Locate(missing, "data", "copy", 1)
+	if want := "r.toml:2:14: template \"data\": copy \"b\": no such file or directory in \""; !strings.HasPrefix(err.Error(), want) || !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("got %v, want %q", err, want)
 	}
 }
 
