@@ -132,7 +132,11 @@ func (l *lifecycle) start(op string, s *Box) {
 		l.publishLocked(s, b)
 		l.reg.mu.Unlock()
 		l.observe(s, EventStart, b.source, time.Since(begun), false)
-		l.log.Info("box started", logkey.Guest, s.guestID, logkey.Kind, s.key.kind, logkey.Box, s.key.id,
+		log := l.log
+		if s.named != "" {
+			log = log.With(logkey.Named, s.named)
+		}
+		log.Info("box started", logkey.Guest, s.guestID, logkey.Kind, s.key.kind, logkey.Box, s.key.id,
 			logkey.Template, s.template, logkey.Flavor, s.flavor, logkey.Source, b.source, logkey.Took, time.Since(begun).Round(time.Millisecond))
 		return
 	}

@@ -2,6 +2,7 @@ package box
 
 import (
 	"context"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -98,4 +99,33 @@ func TestNamed_Unusable(t *testing.T) {
 	addNamed(t, f, "", "data", false)
 	_, _, err := f.Session(t.Context(), "", SessionOptions{Named: "data"})
 	wantCode(t, err, CodeStartFailed, "glovebox template build data")
+}
+
+// The log names the template that a box came from, beside the built-in one that it extends.
+func TestNamed_StartIsLogged(t *testing.T) {
+	started := make(startLines, 1)
+	f := newFixtureWith(t, nil, func(_ *fixture, parts *Parts) {
+		parts.Machines.Engine = &snapEngine{Engine: parts.Machines.Engine}
+		parts.Scratch = []string{t.TempDir()}
+		parts.Log = slog.New(slog.NewTextHandler(started, nil))
+	})
+	addNamed(t, f, "", "data", true)
+	f.sessionOf(t, "", SessionOptions{ID: "s", Named: "data"})
+	if line := <-started; !strings.Contains(line, " template=python ") || !strings.Contains(line, " named=data ") {
+		t.Errorf("of a named template: %s", line)
+	}
+	f.session(t, "", "other")
+	if line := <-started; strings.Contains(line, " named=") {
+		t.Errorf("of a built-in template: %s", line)
+	}
+}
+
+// startLines gets the lines of a log about started boxes.
+type startLines chan string
+
+func (c startLines) Write(p []byte) (int, error) {
+	if strings.Contains(string(p), `msg="box started"`) {
+		c <- string(p)
+	}
+	return len(p), nil
 }

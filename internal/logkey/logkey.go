@@ -9,6 +9,7 @@ const (
 	Guest      = "guest"       // id that the engine knows the box by
 	Record     = "record"      // id of the record of a box or snapshot on disk
 	Template   = "template"    // language or template of a box
+	Named      = "named"       // template of a user that a box came from
 	Flavor     = "flavor"      // size of a box
 	MCPSession = "mcp_session" // id of the protocol's session
 	Request    = "request"     // id of an HTTP request, as in its X-Request-Id
