@@ -52,7 +52,24 @@ func explainImage(err error) error {
 	case errors.Is(err, oci.ErrHostile):
 		return withHint(err, "the image is damaged or unusual; pull it with another tool and try its archive (docker save), or choose another image")
 	}
+	if registry, ok := errors.AsType[*oci.RegistryError](err); ok {
+		return explainRegistry(err, registry)
+	}
 	return withHint(err, "--image and GLOVEBOX_IMAGE name an image of a registry (python:3.13-slim), a directory, or an archive of docker save; see docs/images.md")
+}
+
+// explainRegistry adds the remedy to an error of a registry, if there is one.
+func explainRegistry(err error, at *oci.RegistryError) error {
+	host := printable(at.Registry)
+	switch at.Problem {
+	case oci.Denied:
+		return withHint(err, "check the name of the image; for a private one, type: docker login %s", host)
+	case oci.Missing:
+		return withHint(err, "check the name and the tag: %s has no such image", host)
+	case oci.Unreachable:
+		return withHint(err, "check the name %s, and that this machine reaches it, with HTTPS_PROXY if it needs a proxy", host)
+	}
+	return err
 }
 
 func (a *app) imageCommand() *cobra.Command {

@@ -1,14 +1,14 @@
 package oci
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
-
-	"github.com/glovebox-dev/glovebox/engine"
 )
 
 // Kind is where an image comes from.
@@ -37,7 +37,7 @@ type Ref struct {
 // working directory. The error wraps engine.ErrInvalid.
 func ParseRef(text string) (Ref, error) {
 	invalid := func(format string, args ...any) (Ref, error) {
-		return Ref{}, fmt.Errorf("image %q: "+format+": %w", append(append([]any{text}, args...), engine.ErrInvalid)...)
+		return Ref{}, invalidRef{fmt.Errorf("image %q: "+format, append([]any{text}, args...)...)}
 	}
 	kind, rest, ok := strings.Cut(text, ":")
 	switch {
@@ -62,6 +62,9 @@ func ParseRef(text string) (Ref, error) {
 		return parseName(text, text)
 	}
 	if err != nil {
+		if at, ok := errors.AsType[*fs.PathError](err); ok {
+			err = at.Err // the path is that of the text
+		}
 		return invalid("%v", err)
 	}
 	path, err := filepath.Abs(text)
@@ -100,7 +103,7 @@ func splitTag(text string) (path, tag string) {
 func parseName(text, ref string) (Ref, error) {
 	parsed, err := name.ParseReference(ref)
 	if err != nil {
-		return Ref{}, fmt.Errorf("image %q is neither a file nor a name such as python:3.13-slim: %w: %w", text, err, engine.ErrInvalid)
+		return Ref{}, invalidRef{fmt.Errorf("image %q is neither a file nor a name such as python:3.13-slim: %w", text, err)}
 	}
 	return Ref{Kind: KindRegistry, Name: parsed.Name()}, nil
 }

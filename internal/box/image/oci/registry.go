@@ -34,7 +34,7 @@ func openRegistry(ctx context.Context, ref string) (*content, error) {
 		remote.WithPlatform(v1.Platform{OS: "linux", Architecture: runtime.GOARCH}),
 		remote.WithTransport(&transport{plain: isLoopback(registry), registry: registry, next: newTransport()}))
 	if err != nil {
-		return nil, err
+		return nil, &RegistryError{Registry: registry, Problem: problemOf(err), Err: err}
 	}
 	m, err := img.Manifest()
 	if err != nil {

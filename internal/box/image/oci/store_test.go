@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -582,6 +583,48 @@ func TestKeychain(t *testing.T) {
 	})
 	if _, err := openStore(t).Pull(t.Context(), parse(t, other+"/private:1"), nil); err == nil || told.Load() != 0 {
 		t.Errorf("another registry: %v, got credentials %d times", err, told.Load())
+	}
+}
+
+// TestRegistry_Problems: errors of registries are told apart, for their remedies.
+func TestRegistry_Problems(t *testing.T) {
+	t.Setenv("HOME", t.TempDir())
+	t.Setenv("DOCKER_CONFIG", "")
+	answer := func(status int) string {
+		return serveRegistry(t, func(http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/v2/" && status != http.StatusUnauthorized {
+					return // it speaks the protocol
+				}
+				w.Header().Set("WWW-Authenticate", `Basic realm="registry"`)
+				http.Error(w, `{"errors":[{"code":"DENIED"}]}`, status)
+			})
+		})
+	}
+	closed := httptest.NewServer(http.NotFoundHandler())
+	closed.Close()
+	for host, want := range map[string]Problem{
+		answer(http.StatusUnauthorized): Denied, answer(http.StatusForbidden): Denied,
+		serveRegistry(t, func(h http.Handler) http.Handler { return h }): Missing,
+		strings.TrimPrefix(closed.URL, "http://"):                        Unreachable,
+		answer(http.StatusTeapot):                                        Other,
+	} {
+		_, err := openStore(t).Pull(t.Context(), parse(t, host+"/team/image:1"), nil)
+		if got, ok := errors.AsType[*RegistryError](err); !ok || got.Problem != want || got.Registry != host {
+			t.Errorf("got %+v (%v), want the problem %v of %s", got, err, want, host)
+		}
+	}
+	if got := problemOf(&net.OpError{Op: "dial", Err: &net.DNSError{Name: "nosuch.invalid", IsNotFound: true}}); got != Unreachable {
+		t.Errorf("a name that does not resolve: got %v, want %v", got, Unreachable)
+	}
+}
+
+// TestParseRef_ErrorsAreForPeople: the kind of an error is not in its text.
+func TestParseRef_ErrorsAreForPeople(t *testing.T) {
+	t.Chdir(t.TempDir())
+	_, err := ParseRef("./none.tar")
+	if want := `image "./none.tar": no such file or directory`; err == nil || err.Error() != want || !errors.Is(err, engine.ErrInvalid) {
+		t.Errorf("got %v, want %s", err, want)
 	}
 }
 
