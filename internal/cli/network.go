@@ -81,7 +81,7 @@ the argument network of the tool that made it.`,
 					a.note("glovebox: %s has a policy of its own: glovebox network show --owner %q", printable(o), o)
 				}
 			}
-			return nil
+			return checkSecretFiles(cfg, n)
 		},
 	}
 	bindNetwork(cmd, &owner, "Show")

@@ -14,8 +14,26 @@ import (
 
 // loadSecrets checks the secrets of network-file and reads their values.
 func loadSecrets(cfg *config.Config, n *config.Network) (*secret.Secrets, error) {
-	var definitions []secret.Definition
+	return readSecrets(cfg, n.Secrets())
+}
+
+// checkSecretFiles returns the error that a server has with the files of secrets. It leaves
+// out variables, since the environment of a server can be another.
+func checkSecretFiles(cfg *config.Config, n *config.Network) error {
+	var inFiles []config.Secret
 	for _, s := range n.Secrets() {
+		if s.File != "" {
+			inFiles = append(inFiles, s)
+		}
+	}
+	_, err := readSecrets(cfg, inFiles)
+	return err
+}
+
+// readSecrets reads the values of secrets.
+func readSecrets(cfg *config.Config, list []config.Secret) (*secret.Secrets, error) {
+	var definitions []secret.Definition
+	for _, s := range list {
 		definitions = append(definitions, secret.Definition{
 			Name: s.Name, Owners: s.Owners, Hosts: s.Hosts, Headers: s.Headers, As: s.As, Like: s.Like, File: s.File, Env: s.Env,
 		})
