@@ -139,16 +139,18 @@ func (e *env) limitError(op, limit, msg string) error {
 	return &Error{Code: CodeLimit, Op: op, Msg: msg, Hint: hint, Context: map[string]string{"limit": limit}}
 }
 
-func (e *env) noInterpreter(op, language string) error {
+// noInterpreter returns the error for a language that a box of an image has no interpreter
+// for. have are the interpreters that it has, and whose says whose image it is.
+func noInterpreter(op, language, whose string, have map[string]string) error {
 	err := &Error{
 		Code: CodeUnsupportedLanguage, Op: op, Context: map[string]string{"language": clip(language, 64)},
 		Msg: fmt.Sprintf("Unsupported language: %s. Must be 'python' or 'javascript'", clip(language, 64)),
 	}
 	if language == Python || language == JavaScript {
-		err.Msg = fmt.Sprintf("Unsupported language: %s. The image of this server has no interpreter for it", language)
+		err.Msg = fmt.Sprintf("Unsupported language: %s. The image of this %s has no interpreter for it", language, whose)
 		err.Hint = "Use the other language, or have the operator install the interpreter."
-		if len(e.parts.Machines.Interpreters) == 0 {
-			err.Msg = "The image of this server has neither Python nor Node.js: boxes run commands only"
+		if len(have) == 0 {
+			err.Msg = fmt.Sprintf("The image of this %s has neither Python nor Node.js: boxes run commands only", whose)
 			err.Hint = "Use execute_command."
 		}
 	}

@@ -73,7 +73,7 @@ func (l *lifecycle) admitLocked(op string, s *Box) error {
 	// without any interpreter run commands; the run of code reports what is missing.
 	have := l.parts.Machines.Interpreters
 	if s.origin == (origin{}) && have[s.template.Language()] == "" && (len(have) > 0 || s.key.kind != KindSession) {
-		return l.noInterpreter(op, s.template.Language())
+		return noInterpreter(op, s.template.Language(), "server", have)
 	}
 	if err := l.inheritLocked(op, s); err != nil {
 		return err

@@ -174,9 +174,10 @@ func (r *Rescue) Explain() string {
 	return b.String()
 }
 
-// hasInterpreter reports whether the box's image has an interpreter for a language.
-func (b *Box) hasInterpreter(language string) bool {
+// interpreters returns the paths of the interpreters that the box's image has, by language.
+// The caller does not change them.
+func (b *Box) interpreters() map[string]string {
 	b.reg.mu.Lock()
 	defer b.reg.mu.Unlock()
-	return b.maker.Interpreters[language] != ""
+	return b.maker.Interpreters
 }

@@ -34,8 +34,12 @@ func (b *Box) Run(ctx context.Context, req RunRequest) (*RunResult, error) {
 		}
 		lang = t.Language()
 	}
-	if !b.hasInterpreter(lang) {
-		return nil, b.env.noInterpreter(op, lang)
+	if have := b.interpreters(); have[lang] == "" {
+		whose := "server"
+		if b.named != "" {
+			whose = "template"
+		}
+		return nil, noInterpreter(op, lang, whose, have)
 	}
 	timeout, err := b.timeout(op, req.Timeout)
 	if err != nil {

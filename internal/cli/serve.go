@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -402,29 +401,6 @@ func (a *app) announce(cfg *config.Config, addr net.Addr, v string, log *slog.Lo
 	return endpoint
 }
 
-// stdioArgs returns the arguments with which a client starts this program itself and code
-// calls the same tools.
-func stdioArgs(cfg *config.Config) []string {
-	args := []string{"stdio"}
-	if len(cfg.Network) > 0 {
-		args = append(args, "--network", strings.Join(cfg.Network, ","))
-	}
-	if cfg.Tools == "" {
-		return args
-	}
-	args = append(args, "--tools", cfg.Tools)
-	if len(cfg.ToolRules) == 0 {
-		return args
-	}
-	rules := strings.Join(cfg.ToolRules, ", ")
-	if strings.Count(rules, ",") >= len(cfg.ToolRules) { // a rule has a comma
-		if b, err := json.Marshal(cfg.ToolRules); err == nil { // strings never fail
-			rules = string(b)
-		}
-	}
-	return append(args, "--tool-rules", rules)
-}
-
 // noteReady logs and prints that the server is ready, at the endpoint or, if it is "",
 // over standard input and output.
 func (a *app) noteReady(cfg *config.Config, endpoint, v string, log *slog.Logger, took time.Duration) {
@@ -441,24 +417,6 @@ func (a *app) progress(cfg *config.Config) func(string) {
 		return nil
 	}
 	return func(step string) { a.note("glovebox: %s", printable(step)) }
-}
-
-// clientEntry is a server in an mcp.json.
-type clientEntry struct {
-	Type    string            `json:"type,omitempty"`
-	URL     string            `json:"url,omitempty"`
-	Headers map[string]string `json:"headers,omitempty"`
-	Command string            `json:"command,omitempty"`
-	Args    []string          `json:"args,omitempty"`
-}
-
-// clientConfig returns an mcp.json with one server.
-func clientConfig(e clientEntry) string {
-	b, err := json.Marshal(map[string]map[string]clientEntry{"mcpServers": {"glovebox": e}})
-	if err != nil {
-		return err.Error() // not reached
-	}
-	return string(b)
 }
 
 // boxConfig returns the configuration of the box manager.

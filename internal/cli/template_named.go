@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -292,6 +293,10 @@ func (a *app) copySnapshot(ctx context.Context, s *snapshot.Store, c *catalog.Ca
 		return fmt.Errorf("read snapshot: %w", err)
 	}
 	defer release()
+	all, err := c.All()
+	if err != nil {
+		return err
+	}
 	added, err := c.Put(ctx, t, catalog.Details{Snapshot: r.ID}, r.Bytes, func(ctx context.Context, to string) error {
 		return copyTree(ctx, dir, to)
 	})
@@ -299,6 +304,11 @@ func (a *app) copySnapshot(ctx context.Context, s *snapshot.Store, c *catalog.Ca
 		return err
 	}
 	a.note("glovebox: template %s: made from snapshot %s, %d MiB", t.Name, r.ID, added.Bytes>>20)
+	for _, old := range all {
+		if old.Name == t.Name && old.Owner == t.Owner {
+			a.note("glovebox: template %s: replaces the one of %s", t.Name, old.Made.Local().Format(time.DateTime))
+		}
+	}
 	return nil
 }
 

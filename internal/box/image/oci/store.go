@@ -346,8 +346,12 @@ func (s *Store) Remove(ctx context.Context, name string) (Info, error) {
 	return gone, nil
 }
 
-// launchers is the directory of the agent's own programs, first in the PATH of a box.
-const launchers = "/opt/glovebox/bin"
+// The directories of the agent's own programs and of those that a user's installers bring,
+// first in the PATH of a box.
+const (
+	launchers    = "/opt/glovebox/bin"
+	userPrograms = "/home/user/.local/bin"
+)
 
 // maxEnv bounds the environment that is taken from an image, in bytes.
 const maxEnv = 16 << 10
@@ -365,7 +369,7 @@ func userEnv(env []string) []string {
 		switch name {
 		case "HOME", "USER", "LOGNAME", "SHELL", "LD_PRELOAD":
 		case "PATH":
-			list = append(list, "PATH="+strings.Join(append([]string{launchers, value}, standardDirs...), ":"))
+			list = append(list, "PATH="+strings.Join(append([]string{launchers, userPrograms, value}, standardDirs...), ":"))
 		default:
 			list = append(list, kv)
 		}

@@ -225,7 +225,7 @@ func TestGet(t *testing.T) {
 	if got := first.Interpreters[image.Python].Path; got != "/usr/bin/python3" {
 		t.Errorf("Python is %q", got)
 	}
-	if env := strings.Join(first.Env, " "); !strings.Contains(env, "LANG=de_DE.UTF-8") || strings.Contains(env, "HOME=") || !strings.Contains(env, "PATH=/opt/glovebox/bin:/usr/bin:") {
+	if env := strings.Join(first.Env, " "); !strings.Contains(env, "LANG=de_DE.UTF-8") || strings.Contains(env, "HOME=") || !strings.Contains(env, "PATH=/opt/glovebox/bin:/home/user/.local/bin:/usr/bin:") {
 		t.Errorf("environment %q", env)
 	}
 	push(t, ref.Name, newImage(t, pack(t, entry{name: "new"})))
