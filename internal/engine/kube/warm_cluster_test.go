@@ -161,9 +161,8 @@ func TestWarm_ThreeReplicasClaimAtOnce(t *testing.T) {
 		t.Errorf("there are %d warm Pods, want at most %d", n, wanted+replicas)
 	}
 	type outcome struct {
-		err      error
-		pod, uid string
-		took     time.Duration
+		err  error
+		took time.Duration
 	}
 	outcomes := make([]outcome, claims)
 	start := make(chan struct{})

@@ -13,7 +13,7 @@ func TestUserEnv(t *testing.T) {
 	got := userEnv([]string{
 		"LANG=de_DE.UTF-8", "HOME=/root", "USER=root", "LOGNAME=root", "SHELL=/bin/zsh", "LD_PRELOAD=/evil.so", "=x", "none", "NUL=a\x00b", "EMPTY=", "PATH=/opt/app/bin",
 	})
-	want := []string{"LANG=de_DE.UTF-8", "EMPTY=", "PATH=" + launchers + ":/opt/app/bin:" + strings.Join(standardDirs, ":")}
+	want := []string{"LANG=de_DE.UTF-8", "EMPTY=", "PATH=" + launchers + ":" + userPrograms + ":/opt/app/bin:" + strings.Join(standardDirs, ":")}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
