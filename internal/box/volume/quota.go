@@ -241,7 +241,11 @@ func (w *watch) scan(ctx context.Context, host string, slice time.Duration) time
 		w.lighten(ended)
 	case ctx.Err() != nil:
 	case err != nil:
-		w.noted(host, owner, 0, err, ended.Sub(begun), ended)
+		took := ended.Sub(begun)
+		if sc != nil {
+			took = sc.took // of all its slices
+		}
+		w.noted(host, owner, 0, err, took, ended)
 	default:
 		w.noted(host, owner, sc.bytes, nil, max(sc.took, ended.Sub(begun)), ended)
 	}

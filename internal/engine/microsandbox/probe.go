@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/owned"
 	"github.com/glovebox-dev/glovebox/internal/truncate"
 	"github.com/glovebox-dev/glovebox/internal/visible"
 )
@@ -104,14 +105,28 @@ func find(program string) (string, error) {
 	}
 	path, err := exec.LookPath("msb")
 	if err == nil {
-		return filepath.Abs(path)
+		return trusted(path)
 	}
 	if home, herr := os.UserHomeDir(); herr == nil {
 		if path, herr := exec.LookPath(filepath.Join(home, ".microsandbox", "bin", "msb")); herr == nil {
-			return filepath.Abs(path)
+			return trusted(path)
 		}
 	}
 	return "", &engine.HostError{Op: "find msb", Cause: err, Fix: fixInstall}
+}
+
+// trusted returns the absolute path of a program that was found by its name. It is an error
+// if this process is root and another user can change or replace the program: sudo may keep
+// PATH and HOME of its caller.
+func trusted(path string) (string, error) {
+	path, err := filepath.Abs(path)
+	if err != nil || os.Geteuid() != 0 || !owned.MapsAllUsers() {
+		return path, err
+	}
+	if err := owned.File(path); errors.Is(err, owned.ErrUnsafe) {
+		return "", &engine.HostError{Op: "run msb as root", Cause: err, Fix: "install msb where root alone can write, or run Glovebox as the user whose msb it is"}
+	}
+	return path, nil // an error of the file system shows when the program is run
 }
 
 // versionOf returns the version of msb at path, which has to be one that this package
