@@ -295,9 +295,7 @@ func TestSession_WithoutInterpreters(t *testing.T) {
 	}
 	_, err := s.Run(t.Context(), RunRequest{Code: "1"})
 	wantCode(t, err, CodeUnsupportedLanguage, "commands only")
-	s.named = "mine"
-	_, err = s.Run(t.Context(), RunRequest{Code: "1"})
-	wantCode(t, err, CodeUnsupportedLanguage, "The image of this template has neither Python nor Node.js")
+	wantCode(t, noInterpreter("run code", Python, "template", nil), CodeUnsupportedLanguage, "The image of this template has neither Python nor Node.js")
 	_, err = f.CreateContext(t.Context(), "", ContextOptions{Name: "none"})
 	wantCode(t, err, CodeUnsupportedLanguage, "commands only")
 }

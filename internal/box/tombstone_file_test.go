@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -141,6 +142,36 @@ func TestTombstones_SharedOnesAreBounded(t *testing.T) {
 		if n := m.reg.tombstones.lru.Len(); n != maxTombstones || m.reg.tombstones.get(key{"", KindSession, "1-0"}) == nil {
 			t.Errorf("got %d tombstones, want the %d newest", n, maxTombstones)
 		}
+	}
+}
+
+// TestTombstones_LargestLimitsFit: an owner whose boxes have the longest limits, in many small
+// ones, does not keep the file from being written for the others.
+func TestTombstones_LargestLimitsFit(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tombstones.json")
+	var limits snapshot.NetLimits
+	for {
+		more := append(limits, snapshot.NetLimit{Of: snapshot.OfBox, Allow: []string{"npm"}})
+		if more.Check() != nil {
+			break
+		}
+		limits = more
+	}
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	m := New(DefaultConfig(), Parts{Tombstones: path, Now: func() time.Time { return now }})
+	for n := range maxTombstones {
+		m.reg.tombstones.add(&Tombstone{
+			ID: fmt.Sprint("a-box-with-a-long-name-", n), Kind: KindSession, Owner: "mallory", Reason: ReasonCrashed,
+			Detail: strings.Repeat("x", 256), At: now, Limits: limits,
+		})
+	}
+	bob := key{"bob", KindSession, "x"}
+	m.reg.tombstones.add(&Tombstone{ID: bob.id, Kind: bob.kind, Owner: bob.owner, Reason: ReasonOOM, At: now, Limits: limits})
+	m.maintainer.shareTombstones(t.Context())
+	other := New(DefaultConfig(), Parts{Tombstones: path, Now: func() time.Time { return now }})
+	other.maintainer.shareTombstones(t.Context())
+	if got := other.reg.tombstones.get(bob); got == nil || len(got.Limits) != len(limits) {
+		t.Errorf("another server has %+v", got)
 	}
 }
 

@@ -154,6 +154,11 @@ func (f *File[T]) write(dir string, data T) error {
 	if err != nil {
 		return err
 	}
+	if len(b) > maxSize { // for people; many short values are mostly spaces
+		if b, err = json.Marshal(document[T]{f.Version, data}); err != nil {
+			return err
+		}
+	}
 	if len(b) > maxSize {
 		return fmt.Errorf("it would be larger than %d bytes", maxSize)
 	}
