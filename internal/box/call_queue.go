@@ -119,7 +119,7 @@ func (g *callQueue) waiting() int {
 type gate struct {
 	mu     sync.Mutex
 	open   bool          // guarded by mu
-	change chan struct{} // guarded by mu: closed at the next change; nil: nobody waits for it
+	change chan struct{} // guarded by mu: closed at the next change; nil without a waiter
 }
 
 // always is a closed channel.

@@ -323,8 +323,8 @@ func (l *lifecycle) watchGuest(s *Box) {
 	l.terminate(s, reason, detail)
 }
 
-// shown returns a text of an engine or an agent as a short line without characters that
-// nobody sees, for a tombstone.
+// shown shortens a text of an engine or an agent to one line for a tombstone, and escapes
+// invisible characters in it.
 func shown(s string) string { return visible.Line(strings.TrimSpace(clip(s, 200))) }
 
 // watchAgent ends the box when the connection to its agent is lost.

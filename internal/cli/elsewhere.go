@@ -51,7 +51,7 @@ func checkMicroVM(cfg *config.Config) error {
 		return nil
 	}
 	if ref, err := oci.ParseRef(cfg.Image); err != nil || ref.Kind == oci.KindDirectory {
-		return nil // an error is told when the image is opened
+		return nil // opening the image reports the error
 	}
 	err := &config.Error{Text: fmt.Sprintf("use the image %s: the engine %s boots this machine's own programs, or a directory with a root file system", cfg.Image, microsandbox)}
 	return withHint(err, "leave out --image, or unpack the image and name its directory: --image ./rootfs; docs/microsandbox.md lists what the engine lacks")

@@ -586,7 +586,7 @@ func TestKeychain(t *testing.T) {
 	}
 }
 
-// TestRegistry_Problems: errors of registries are told apart, for their remedies.
+// TestRegistry_Problems checks that each kind of registry error has its own remedy.
 func TestRegistry_Problems(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
 	t.Setenv("DOCKER_CONFIG", "")
