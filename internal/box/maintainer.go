@@ -5,7 +5,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
 	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
@@ -78,31 +77,17 @@ func (p *maintainer) sweep() {
 	p.reg.tombstones.sweep()
 }
 
-// sweepDisk removes records that are too old or too many, and remembers the boxes
-// that were lost with a server.
+// sweepDisk removes records that are too old or too many, and those of boxes that were lost
+// with a server.
 func (p *maintainer) sweepDisk() {
 	if !p.hibernates() {
 		return
 	}
-	lost, err := p.parts.Snapshots.List(func(meta *snapshot.Meta) bool { return meta.Class == snapshot.Box && meta.Saved.IsZero() })
-	if err != nil {
-		p.log.Warn("lost boxes not listed", logkey.Error, err)
-	}
-	for i := range lost {
-		if !lost[i].Leased {
-			p.life.removeLost(&lost[i])
-		}
-	}
-	removed, err := p.parts.Snapshots.Sweep(p.base)
-	if err != nil && p.base.Err() == nil {
+	// The store calls Manager.OnRemoving first.
+	if _, err := p.parts.Snapshots.Sweep(p.base); err != nil && p.base.Err() == nil {
 		p.log.Warn("snapshots not cleaned up", logkey.Error, err)
 	}
 	p.reg.notify() // it held each record for a moment
-	for _, r := range removed {
-		if r.Class == snapshot.Box {
-			p.life.recordRemoved(r)
-		}
-	}
 }
 
 // expireLocked takes a box out of memory if it was unused for the idle timeout, and

@@ -144,6 +144,6 @@ func (m *Manager) Owners() map[string]string {
 	return owners
 }
 
-// OnEvicted remembers a hibernated box that is gone for good. The store of snapshots
-// calls it for those that it evicts.
-func (m *Manager) OnEvicted(r snapshot.Removed) { m.life.recordRemoved(r) }
+// OnRemoving remembers hibernated boxes that are gone for good. The store of snapshots calls
+// it before it removes their records.
+func (m *Manager) OnRemoving(records []snapshot.Removed) { m.life.remember(records) }

@@ -1,33 +1,45 @@
 package box
 
 import (
+	"context"
+	"errors"
+	"maps"
+	"os"
 	"path/filepath"
+	"slices"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
 )
+
+// serverOn returns a server on a state directory, with another configuration of its store.
+func serverOn(t *testing.T, dir string, with func(*fixture, *snapshot.Config)) *fixture {
+	t.Helper()
+	return newFixtureWith(t, nil, func(f *fixture, parts *Parts) {
+		store := snapshot.Config{Dir: filepath.Join(dir, "snapshots"), MaxBytes: 1 << 30, Now: f.clock.Now,
+			Removing: func(r []snapshot.Removed) { f.OnRemoving(r) }}
+		with(f, &store)
+		var err error
+		if parts.Snapshots, err = snapshot.Open(store); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { parts.Snapshots.Close() })
+		parts.Tombstones = filepath.Join(dir, "tombstones.json")
+		parts.Machines.Engine = &snapEngine{Engine: parts.Machines.Engine}
+		parts.Scratch = []string{t.TempDir()}
+	})
+}
 
 // Of two servers on a state directory, the one that did not lose a narrow box makes its next
 // box of that id as narrow, at once: also in a fork, and when the store removes the record.
 func TestNarrow_AfterALossOnAnotherServer(t *testing.T) {
 	dir := t.TempDir()
-	server := func() (*fixture, *ledger) {
-		f := newFixtureWith(t, nil, func(f *fixture, parts *Parts) {
-			var err error
-			parts.Snapshots, err = snapshot.Open(snapshot.Config{Dir: filepath.Join(dir, "snapshots"), MaxBytes: 1 << 30, Now: f.clock.Now,
-				Evicted: func(r snapshot.Removed) { f.OnEvicted(r) }})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { parts.Snapshots.Close() })
-			parts.Tombstones = filepath.Join(dir, "tombstones.json")
-			parts.Machines.Engine = &snapEngine{Engine: parts.Machines.Engine}
-			parts.Scratch = []string{t.TempDir()}
-		})
-		return f, withLedger(f)
-	}
-	a, _ := server()
-	b, nets := server()
+	a := serverOn(t, dir, func(*fixture, *snapshot.Config) {})
+	withLedger(a)
+	b := serverOn(t, dir, func(*fixture, *snapshot.Config) {})
+	nets := withLedger(b)
 	b.session(t, "bob", "other") // it has read the file, or found none
 	for _, id := range []string{"crashed", "forked", "stopped"} {
 		a.sessionOf(t, "bob", SessionOptions{ID: id, Network: []string{}})
@@ -53,8 +65,63 @@ func TestNarrow_AfterALossOnAnotherServer(t *testing.T) {
 	b.session(t, "bob", "stopped")
 	nets.limited(t, "after a stop on the other server", "bob/stopped")
 
-	a.OnEvicted(snapshot.Removed{Why: snapshot.Quota, Record: snapshot.Record{Meta: snapshot.Meta{Class: snapshot.Box, Owner: "bob", Kind: string(KindSession),
-		BoxID: "evicted", Template: "python", Flavor: "small", Limits: snapshot.NetLimits{{Of: snapshot.OfBox, Allow: []string{"a"}}}}}})
-	b.session(t, "bob", "evicted")
-	nets.limited(t, "after the other server's store made room", "bob/evicted", "box a")
+	// The store of one server removes records of boxes that both know of, for each reason.
+	limits := snapshot.NetLimits{{Of: snapshot.OfBox, Allow: []string{"a"}}}
+	var removed []snapshot.Removed
+	for _, why := range []snapshot.Why{snapshot.Quota, snapshot.Age, snapshot.Lost, snapshot.Damaged} {
+		removed = append(removed, snapshot.Removed{Why: why, Record: snapshot.Record{Meta: snapshot.Meta{
+			Class: snapshot.Box, Owner: "bob", Kind: string(KindSession), BoxID: string(why), Template: "python", Flavor: "small", Limits: limits}}})
+	}
+	a.OnRemoving(removed)
+	for _, r := range removed {
+		b.session(t, "bob", r.BoxID)
+		nets.limited(t, "after the other server removed a record as "+string(r.Why), "bob/"+r.BoxID, "box a")
+	}
+}
+
+// The limits of a box whose record a sweep removes are in the file of all servers before the
+// record is gone: a server that is killed in between forgets none.
+func TestNarrow_BeforeASweepRemovesTheRecord(t *testing.T) {
+	var mu sync.Mutex // the server sweeps, too
+	shared := make(map[string]snapshot.Why) // why each record was removed that was there with its limits in the file
+	f := serverOn(t, t.TempDir(), func(f *fixture, cfg *snapshot.Config) {
+		cfg.MaxAge = time.Hour
+		cfg.Removing = func(removed []snapshot.Removed) {
+			f.OnRemoving(removed)
+			tombstones := f.life.maintainer.tombstoneFile()
+			file, err := tombstones.Read()
+			if err != nil {
+				t.Error(err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for _, r := range removed {
+				_, err := os.Stat(filepath.Join(cfg.Dir, "records", r.ID))
+				known := slices.ContainsFunc(file, func(t Tombstone) bool { return t.ID == r.BoxID && len(t.Limits) > 0 })
+				if err == nil && known {
+					shared[r.BoxID] = r.Why
+				}
+			}
+		}
+	})
+	meta := func(id string) snapshot.Meta {
+		now := f.clock.Now()
+		return snapshot.Meta{Class: snapshot.Box, Owner: "bob", Kind: string(KindSession), BoxID: id, Template: "python", Flavor: "small",
+			Limits: snapshot.NetLimits{{Of: snapshot.OfBox}}, Created: now, Used: now}
+	}
+	for _, id := range []string{"lost", "old", "old too"} {
+		lease, err := f.parts.Snapshots.Create(meta(id))
+		if err == nil && id != "lost" {
+			err = lease.Write(t.Context(), meta(id), 0, func(context.Context, string) error { return nil })
+		}
+		if err = errors.Join(err, lease.Release()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.clock.add(2 * time.Hour)
+	f.life.maintainer.sweepDisk()
+	want := map[string]snapshot.Why{"lost": snapshot.Lost, "old": snapshot.Age, "old too": snapshot.Age}
+	if !maps.Equal(shared, want) {
+		t.Errorf("the limits of these were shared while the record was there: %v, want %v", shared, want)
+	}
 }

@@ -107,16 +107,32 @@ func (l *lifecycle) removeLost(r *snapshot.Record) bool {
 		return false
 	}
 	// Remembered first, so that there is never neither a record nor a tombstone.
-	l.recordRemoved(snapshot.Removed{Record: *r, Why: snapshot.Lost})
+	l.remember([]snapshot.Removed{{Record: *r, Why: snapshot.Lost}})
 	l.records.release(lease, false)
 	return true
 }
 
-// recordRemoved remembers a hibernated box whose record was removed.
-func (l *lifecycle) recordRemoved(r snapshot.Removed) {
+// remember makes tombstones of hibernated boxes whose records are about to be removed, and
+// shares those with limits at once: another server finds the record or the limits in the file.
+func (l *lifecycle) remember(removed []snapshot.Removed) {
+	limited := false
+	for i := range removed {
+		ended := l.rememberOne(&removed[i])
+		limited = limited || ended != nil && len(ended.limits) > 0
+	}
+	if limited {
+		l.maintainer.shareTombstones(context.Background()) // also while the Manager closes
+	}
+}
+
+// rememberOne returns the box whose tombstone it has made; nil if the record was none of a box.
+func (l *lifecycle) rememberOne(r *snapshot.Removed) *spec {
+	if r.Class != snapshot.Box {
+		return nil
+	}
 	if r.Aside != "" { // the box continues elsewhere
 		l.log.Info("earlier state of a box removed", logkey.Kind, r.Kind, logkey.Box, r.BoxID, logkey.Reason, r.Why)
-		return
+		return nil
 	}
 	reason, detail := ReasonUnreadable, "its record on disk was damaged"
 	switch r.Why {
@@ -129,6 +145,6 @@ func (l *lifecycle) recordRemoved(r snapshot.Removed) {
 	}
 	ended := endedSpec(&r.Record)
 	l.reg.recordExit(l.reg.tombstone(ended, reason, detail))
-	l.maintainer.shareLimits(ended)
 	l.log.Info("hibernated box removed", logkey.Kind, r.Kind, logkey.Box, r.BoxID, logkey.Reason, reason, logkey.Detail, detail)
+	return ended
 }

@@ -263,7 +263,7 @@ func (h *host) openSnapshots(cfg *config.Config) (err error) {
 		Reserved:   h.reservedDisk,
 		MaxRecords: maxRecords, MaxAge: cfg.HibernateMaxAge, AgeDoubt: ageDoubt, DiskDoubt: diskDoubt, Log: h.log,
 		// Only the manager writes to the store, so it exists by then.
-		Evicted: func(r snapshot.Removed) { h.manager.OnEvicted(r) },
+		Removing: func(r []snapshot.Removed) { h.manager.OnRemoving(r) },
 	})
 	if err != nil {
 		return fmt.Errorf("open the snapshots of boxes: %w", err)

@@ -3,7 +3,6 @@ package snapshot
 import (
 	"cmp"
 	"context"
-	"errors"
 	"maps"
 	"os"
 	"slices"
@@ -25,9 +24,9 @@ type shortfall struct {
 // none reports whether nothing is missing for which records are evicted.
 func (l shortfall) none() bool { return l.budget <= 0 && l.disk <= 0 && l.records <= 0 }
 
-// without returns the shortfall after the removal of a record.
-func (l shortfall) without(it *item) shortfall {
-	return shortfall{budget: l.budget - it.Bytes, disk: l.disk - it.Bytes, records: l.records - 1, reserved: l.reserved - it.Bytes}
+// without returns the shortfall after the removal of a record of so many bytes.
+func (l shortfall) without(bytes int64) shortfall {
+	return shortfall{budget: l.budget - bytes, disk: l.disk - bytes, records: l.records - 1, reserved: l.reserved - bytes}
 }
 
 // free returns the space on the disk that is available to this user.
@@ -238,12 +237,12 @@ func (s *Store) evictFor(req *requester, lacks func([]*item) (shortfall, error))
 	}
 	rest := l
 	for _, it := range victims {
-		rest = rest.without(it)
+		rest = rest.without(it.Bytes)
 	}
 	if !rest.none() || rest.reserved > 0 {
 		return fullError(rest) // evict nothing if it would not suffice
 	}
-	_, l, err = s.evict(victims, l, s.cfg.Evicted)
+	_, l, err = s.evict(victims, l)
 	if err == nil && !l.none() {
 		err = fullError(l) // others took the free space meanwhile
 	}
@@ -311,63 +310,27 @@ func (s *Store) chooseVictims(items []*item, req *requester, l shortfall) ([]*it
 		if !held {
 			out = append(out, it)
 			has[it.Owner] -= weight(it)
-			l = l.without(it)
+			l = l.without(it.Bytes)
 		}
 	}
 	return out, nil
 }
 
 // evict removes victims, except those used since they were selected, and returns the
-// remaining shortfall. It calls announce, if set, before it removes a record.
-func (s *Store) evict(victims []*item, l shortfall, announce func(Removed)) (removed []Removed, _ shortfall, err error) {
+// remaining shortfall.
+func (s *Store) evict(victims []*item, l shortfall) (removed []Removed, _ shortfall, err error) {
+	going := make([]removal, 0, len(victims))
 	for _, it := range victims {
-		gone := Removed{Record: it.record(false), Why: Quota}
-		err := s.removeIf(it.id, func(now *item, _ *os.Root) (bool, error) {
-			unused := now.Gen == it.Gen && now.Used.Equal(it.Used)
-			if unused && now.err == nil && announce != nil {
-				announce(gone)
+		going = append(going, removal{it.id, func(now *item, _ *os.Root) (*Removed, error) {
+			if now.err != nil || now.Gen != it.Gen || !now.Used.Equal(it.Used) {
+				return nil, now.err
 			}
-			return unused, now.err
-		})
-		switch {
-		case err == nil:
-			removed = append(removed, gone)
-			l = l.without(it)
-		case !errors.Is(err, errKept) && !errors.Is(err, ErrNotFound):
-			return removed, l, err
-		}
+			return &Removed{Record: it.record(false), Why: Quota}, nil
+		}})
 	}
-	return removed, l, nil
-}
-
-// errKept means that removeIf did not remove the record.
-var errKept = errors.New("the record is in use")
-
-// removeIf removes a record if nobody has a lease of it and, once leased, condition
-// returns true. Otherwise its error is errKept.
-func (s *Store) removeIf(id string, condition func(it *item, dir *os.Root) (bool, error)) error {
-	err := s.tryLease(id, false)
-	if errors.Is(err, ErrLeased) {
-		return errKept
+	removed, err = s.removeAll(going)
+	for _, r := range removed {
+		l = l.without(r.Bytes)
 	}
-	if err != nil {
-		return err
-	}
-	it := item{id: id}
-	var dir *os.Root
-	dir, it.entry, it.err = s.load(id)
-	remove, err := condition(&it, dir)
-	if dir != nil {
-		dir.Close()
-	}
-	if err == nil && !remove {
-		err = errKept
-	}
-	if err == nil {
-		err = s.moveToTrash(id)
-	}
-	if err = errors.Join(err, s.releaseLease(id)); err == nil {
-		_ = s.removeFromTrash(id) // if it fails, the next Sweep retries and reports it
-	}
-	return err
+	return removed, l, err
 }

@@ -5,6 +5,7 @@ package snapshot
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -34,8 +35,8 @@ func blob(n int) string { return strings.Repeat("x", n) }
 func TestQuota_EvictsLeastRecentlyUsed(t *testing.T) {
 	var evicted []Removed
 	var s *Store
-	s = open(t, Config{MaxBytes: 10 * kB, Evicted: func(r Removed) {
-		evicted = append(evicted, r)
+	s = open(t, Config{MaxBytes: 10 * kB, Removing: func(r []Removed) {
+		evicted = append(evicted, r...)
 		if _, err := s.List(nil); err != nil { // nothing is locked
 			t.Error(err)
 		}
@@ -100,7 +101,7 @@ func TestQuota_EvictsLeastRecentlyUsed(t *testing.T) {
 // records, not from those of owners with less.
 func TestQuota_OwnersWithLessKeepTheirs(t *testing.T) {
 	var evicted []string
-	s := open(t, Config{MaxBytes: 10 * kB, Evicted: func(r Removed) { evicted = append(evicted, r.ID) }})
+	s := open(t, Config{MaxBytes: 10 * kB, Removing: func(r []Removed) { evicted = append(evicted, removedIDs(r)...) }})
 	of := func(owner string, used int, class Class) Meta {
 		m := usedOn(used)
 		m.Owner, m.Class = owner, class
@@ -138,7 +139,7 @@ func TestQuota_OwnersWithLessKeepTheirs(t *testing.T) {
 
 func TestWrite_ExceedsEstimate(t *testing.T) {
 	var evicted []Removed
-	s := open(t, Config{MaxBytes: 10 * kB, Evicted: func(r Removed) { evicted = append(evicted, r) }})
+	s := open(t, Config{MaxBytes: 10 * kB, Removing: func(r []Removed) { evicted = append(evicted, r...) }})
 	other := stored(t, s, usedOn(3), blob(4*kB))
 	c := create(t, s, usedOn(4))
 	write(t, c, usedOn(4), blob(1*kB))
@@ -197,7 +198,7 @@ func TestUpdate_DuringWrite(t *testing.T) {
 
 func TestStore_MaxRecords(t *testing.T) {
 	var evicted []Removed
-	s := open(t, Config{MaxRecords: 4, Evicted: func(r Removed) { evicted = append(evicted, r) }})
+	s := open(t, Config{MaxRecords: 4, Removing: func(r []Removed) { evicted = append(evicted, r...) }})
 	stored(t, s, kept(), "kept")
 	create(t, s, usedOn(1))
 	second := stored(t, s, usedOn(3), "b")
@@ -304,35 +305,64 @@ func TestSweep_ClockJump(t *testing.T) {
 	}
 }
 
-// TestEvicted_BeforeTheRemoval: whoever looks for an evicted record finds it or learns that
-// it was evicted.
-func TestEvicted_BeforeTheRemoval(t *testing.T) {
-	var s *Store
-	announced := 0
-	s = open(t, Config{MaxBytes: 3 << 20, Evicted: func(r Removed) {
-		announced++
-		if records, err := s.List(func(m *Meta) bool { return true }); err != nil || !slices.ContainsFunc(records, func(o Record) bool { return o.ID == r.ID }) {
-			t.Errorf("record %s was removed before it was announced: %v", r.ID, err)
-		}
-	}})
-	write := func(c *Lease) {
-		t.Helper()
-		err := c.Write(t.Context(), Meta{Class: Box, Owner: "a"}, 2<<20, func(_ context.Context, dir string) error {
-			return os.WriteFile(filepath.Join(dir, "x"), make([]byte, 2<<20), 0o600)
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+func removedIDs(removed []Removed) (out []string) {
+	for _, r := range removed {
+		out = append(out, r.ID)
 	}
-	first := create(t, s, Meta{Class: Box, Owner: "a"})
-	write(first)
-	if err := first.Release(); err != nil {
+	return out
+}
+
+// TestRemoving_BeforeTheRemoval: another process finds each removed record or learns of its
+// removal, and removals for one reason are announced together.
+func TestRemoving_BeforeTheRemoval(t *testing.T) {
+	now := day(1)
+	var s *Store
+	var calls []string // the reasons of each call
+	cfg := Config{MaxBytes: 3*kB + 100, MaxAge: 10 * 24 * time.Hour, Now: func() time.Time { return now }}
+	cfg.Removing = func(removed []Removed) {
+		reasons := make(map[Why]int)
+		for _, r := range removed {
+			reasons[r.Why]++
+			if _, err := os.Stat(filepath.Join(s.dir, recordsDir, r.ID)); err != nil {
+				t.Errorf("record %s was removed (%s) before it was announced: %v", r.ID, r.Why, err)
+			}
+		}
+		calls = append(calls, fmt.Sprint(reasons))
+	}
+	s = open(t, cfg)
+	want := func(what string, want ...string) {
+		t.Helper()
+		if !slices.Equal(calls, want) {
+			t.Errorf("%s: announced %q, want %q", what, calls, want)
+		}
+		calls = nil
+	}
+	for range 3 {
+		stored(t, s, usedOn(1), blob(kB))
+	}
+	write(t, create(t, s, usedOn(2)), usedOn(2), blob(2*kB))
+	want("room for a write", "map[quota:2]")
+
+	stored(t, s, usedOn(1), "old")
+	now = day(12)
+	damaged := stored(t, s, usedOn(12), "damaged")
+	if err := os.RemoveAll(filepath.Join(s.dir, recordsDir, damaged, dataName(1))); err != nil {
 		t.Fatal(err)
 	}
-	write(create(t, s, Meta{Class: Box, Owner: "a"}))
-	if announced != 1 {
-		t.Errorf("%d records were announced, want 1", announced)
+	if err := create(t, s, usedOn(12)).Release(); err != nil {
+		t.Fatal(err)
 	}
+	if removed := sweep(t, s); len(removed) != 4 {
+		t.Errorf("the sweep removed %+v, want 4 records", removed)
+	}
+	want("a sweep", "map[age:2 damaged:1 lost:1]")
+
+	cfg.Dir, cfg.MaxBytes = s.dir, 1
+	for range removalBatch + 1 {
+		stored(t, s, usedOn(12), "x")
+	}
+	sweep(t, open(t, cfg))
+	want("a sweep for room", fmt.Sprintf("map[quota:%d]", removalBatch), "map[quota:1]")
 }
 
 func TestSweep_Quota(t *testing.T) {

@@ -113,10 +113,12 @@ type Config struct {
 	Log       *slog.Logger     // nil: none
 	Now       func() time.Time // nil: time.Now
 
-	// Evicted, if set, is called for each record that Create and Write evict, in the
-	// goroutine of the caller, just before the record is removed, so that there is never
-	// neither a record nor a note of it. It must not call the Store's Write or Create.
-	Evicted func(Removed)
+	// Removing, if set, is called with the records that Create, Write and Sweep are about to
+	// remove, in the goroutine of the caller, so that there is never neither a record nor a
+	// note of it. It may be called for some that then cannot be removed. It gets many at once
+	// where many go: other processes and writes wait meanwhile. It must not call the Store's
+	// Write or Create.
+	Removing func([]Removed)
 
 	// step is called at each step of a write, in tests.
 	step func(name string)

@@ -26,15 +26,22 @@ func (s *Store) Sweep(ctx context.Context) (removed []Removed, err error) {
 	aged := s.aged
 	s.aged = make(map[string]time.Time)
 	s.mu.Unlock()
+	var going []removal
+	var left []string
 	for _, it := range items {
 		if ctx.Err() != nil {
 			break
 		}
-		r, err := s.sweepRecord(it.id, aged)
+		r, err := s.sweepRecord(it.id, aged, &left)
 		if r != nil {
-			removed = append(removed, *r)
+			going = append(going, *r)
 		}
 		errs = append(errs, err)
+	}
+	removed, err = s.removeAll(going)
+	errs = append(errs, err)
+	for _, name := range left {
+		errs = append(errs, s.removeFromTrash(name))
 	}
 	if ctx.Err() == nil {
 		evicted, err := s.sweepSpace(ctx)
@@ -63,9 +70,10 @@ func (s *Store) sweepTrash(ctx context.Context) error {
 	return err
 }
 
-// sweepRecord removes a record, or the stray data in it, and returns the record if it
-// was removed. aged is as of the last Sweep.
-func (s *Store) sweepRecord(id string, aged map[string]time.Time) (*Removed, error) {
+// sweepRecord inspects a record, and returns how to remove it or the stray data in it; nil if
+// there is nothing to remove. aged is as of the last Sweep. The names of stray data in the
+// trash are appended to left.
+func (s *Store) sweepRecord(id string, aged map[string]time.Time, left *[]string) (*removal, error) {
 	if !validID(id) {
 		return nil, nil
 	}
@@ -84,31 +92,27 @@ func (s *Store) sweepRecord(id string, aged map[string]time.Time) (*Removed, err
 		return nil, nil
 	}
 	if err != nil || why == "" && len(rest) == 0 {
-		return nil, err // most records; no lease was taken
+		return nil, err // most records; no lease is taken
 	}
-	var gone Removed
-	err = s.removeIf(id, func(it *item, dir *os.Root) (bool, error) {
+	return &removal{id, func(it *item, dir *os.Root) (*Removed, error) {
 		why, rest, err := s.inspect(it, dir)
-		if err != nil || why != "" {
-			gone = Removed{Record: it.record(false), Why: why}
-			return err == nil, err
+		if err != nil {
+			return nil, err
+		}
+		if why != "" {
+			return &Removed{Record: it.record(false), Why: why}, nil
 		}
 		for _, name := range rest {
 			// Deleting may take longer than anybody should wait for the record.
-			err = errors.Join(err, s.root.Rename(recordsDir+"/"+id+"/"+name, trashDir+"/"+id+"."+name))
+			trashed := id + "." + name
+			failed := s.root.Rename(recordsDir+"/"+id+"/"+name, trashDir+"/"+trashed)
+			if failed == nil {
+				*left = append(*left, trashed)
+			}
+			err = errors.Join(err, failed)
 		}
-		return false, err
-	})
-	if errors.Is(err, errKept) || errors.Is(err, ErrNotFound) {
-		gone, err = Removed{}, nil
-	}
-	for _, name := range rest {
-		err = errors.Join(err, s.removeFromTrash(id+"."+name))
-	}
-	if err != nil || gone.Why == "" {
 		return nil, err
-	}
-	return &gone, nil
+	}}, nil
 }
 
 // agedOut reports whether sweeps have found a record expired for long enough; before is
@@ -191,6 +195,6 @@ func (s *Store) sweepSpace(ctx context.Context) ([]Removed, error) {
 	if err != nil {
 		return nil, err
 	}
-	removed, _, err := s.evict(victims, l, nil)
+	removed, _, err := s.evict(victims, l)
 	return removed, err
 }

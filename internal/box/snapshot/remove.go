@@ -1,0 +1,82 @@
+package snapshot
+
+import (
+	"errors"
+	"os"
+	"slices"
+)
+
+// removalBatch bounds the records that are leased at once to be removed. A batch is announced
+// in one call, so that notes of it need one write.
+const removalBatch = 64
+
+// removal is a record to remove if nobody has a lease of it and check, which sees the leased
+// record, says as what; nil: the record stays.
+type removal struct {
+	id    string
+	check func(it *item, dir *os.Root) (*Removed, error)
+}
+
+// removeAll removes records and returns those that it has removed, also with an error. It
+// announces each before it removes it, and continues after errors.
+func (s *Store) removeAll(all []removal) (removed []Removed, err error) {
+	for batch := range slices.Chunk(all, removalBatch) {
+		gone, failed := s.removeBatch(batch)
+		removed, err = append(removed, gone...), errors.Join(err, failed)
+	}
+	return removed, err
+}
+
+func (s *Store) removeBatch(batch []removal) (removed []Removed, err error) {
+	var going []Removed
+	for _, r := range batch {
+		gone, failed := s.take(r)
+		if gone != nil {
+			going = append(going, *gone)
+		}
+		err = errors.Join(err, failed)
+	}
+	if len(going) > 0 && s.cfg.Removing != nil {
+		s.cfg.Removing(slices.Clone(going))
+	}
+	for _, r := range going {
+		failed := s.moveToTrash(r.ID)
+		if failed == nil {
+			removed = append(removed, r)
+		}
+		if errors.Is(failed, ErrNotFound) {
+			failed = nil
+		}
+		err = errors.Join(err, failed, s.releaseLease(r.ID))
+	}
+	for _, r := range removed {
+		_ = s.removeFromTrash(r.ID) // if it fails, the next Sweep retries and reports it
+	}
+	return removed, err
+}
+
+// take leases a record that is to be removed. It returns nil without an error if the record
+// stays, or is gone.
+func (s *Store) take(r removal) (gone *Removed, err error) {
+	err = s.tryLease(r.id, false)
+	if errors.Is(err, ErrLeased) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	it := item{id: r.id}
+	var dir *os.Root
+	dir, it.entry, it.err = s.load(r.id)
+	gone, err = r.check(&it, dir)
+	if dir != nil {
+		dir.Close()
+	}
+	if err == nil && gone != nil {
+		return gone, nil
+	}
+	if errors.Is(err, ErrNotFound) {
+		err = nil
+	}
+	return nil, errors.Join(err, s.releaseLease(r.id))
+}
