@@ -82,7 +82,7 @@ var rules = []rule{
 		never:  []string{"net/http"}},
 	{tree: "internal/engine/guests", ours: []string{"engine"}},
 	{tree: "internal/engine/kube",
-		ours:  []string{"engine", "internal/engine/guests", "internal/guest/podlink", "internal/logkey", "internal/truncate", "internal/visible"},
+		ours:  []string{"engine", "internal/engine/guests", "internal/engine/remote", "internal/guest/podlink", "internal/logkey", "internal/truncate", "internal/visible"},
 		never: []string{"os/exec"}},
 	{tree: "internal/engine/kube/kubeapi",
 		ours:   []string{"internal/engine/kube/kubeconfig", "internal/truncate", "internal/visible"},
@@ -92,9 +92,10 @@ var rules = []rule{
 		ours:   []string{"internal/nearest", "internal/truncate", "internal/visible"},
 		others: []string{"go.yaml.in/yaml/v3"}},
 	{tree: "internal/engine/microsandbox",
-		ours:   []string{"engine", "internal/engine/guests", "internal/guest/embed", "internal/guest/pod", "internal/guest/podlink", "internal/logkey", "internal/owned", "internal/truncate", "internal/visible"},
+		ours:   []string{"engine", "internal/engine/guests", "internal/engine/remote", "internal/guest/embed", "internal/guest/pod", "internal/guest/podlink", "internal/logkey", "internal/owned", "internal/truncate", "internal/visible"},
 		others: []string{sys}},
 	{tree: "internal/engine/process", ours: []string{"engine", "internal/engine/guests", "internal/engine/stdiolink", "internal/logkey"}, others: []string{sys}},
+	{tree: "internal/engine/remote", ours: []string{"engine", "internal/engine/guests", "internal/guest/podlink", "internal/logkey"}},
 	{tree: "internal/engine/stdiolink", others: []string{sys}},
 
 	// The network of boxes.

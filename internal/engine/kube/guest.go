@@ -13,6 +13,7 @@ import (
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/engine/guests"
 	"github.com/glovebox-dev/glovebox/internal/engine/kube/kubeapi"
+	"github.com/glovebox-dev/glovebox/internal/engine/remote"
 	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
@@ -25,6 +26,8 @@ const (
 	// closeWait bounds the wait for Pods when the engine is closed or a creation has
 	// failed.
 	closeWait = time.Minute
+	// redialEach bounds one attempt at a further connection to a Pod.
+	redialEach = 15 * time.Second
 )
 
 // guest is a Pod as held by one Engine, until it is gone or detached.
@@ -44,13 +47,12 @@ type guest struct {
 	gone     chan struct{} // closed when the cluster no longer has the Pod
 	doomed   chan struct{} // closed when the Pod shall end
 
-	dialling chan struct{} // holds an element while a Dial is in progress
+	dialer *remote.Dialer
 
 	mu      sync.Mutex
 	running bool        // guarded by mu
 	failed  error       // guarded by mu; why it does not start
 	exit    engine.Exit // guarded by mu; valid once over is closed
-	current *conn       // guarded by mu; nil: none
 }
 
 var _ engine.Guest = (*guest)(nil)
@@ -61,8 +63,9 @@ func (e *Engine) adopt(id string, pod *kubeapi.Pod, release func()) *guest {
 	g := &guest{
 		e: e, id: id, helper: helper, name: pod.Metadata.Name, uid: pod.Metadata.UID, release: release,
 		end: guests.NewEnd(), detached: make(chan struct{}), ready: make(chan struct{}), over: make(chan struct{}),
-		gone: make(chan struct{}), doomed: make(chan struct{}), dialling: make(chan struct{}, 1),
+		gone: make(chan struct{}), doomed: make(chan struct{}),
 	}
+	g.dialer = remote.NewDialer(g.lost)
 	e.mu.Lock()
 	e.byID[g.uid] = g
 	e.mu.Unlock()
@@ -182,7 +185,7 @@ func (g *guest) run() {
 	select {
 	case <-g.over:
 	case <-g.doomed:
-		g.hangUp()
+		g.dialer.HangUp()
 	case <-g.detached:
 		return
 	}
@@ -193,7 +196,7 @@ func (g *guest) run() {
 	g.release()
 	g.end.Reach(exit)
 	// The stream ends last: callers whose calls fail ask at once why the guest ended.
-	g.hangUp()
+	g.dialer.HangUp()
 }
 
 // remove deletes the Pod and returns when it is gone, with what its node held for it. A
@@ -269,54 +272,34 @@ func (g *guest) lost() error {
 
 // Dial opens the stream to the agent. See engine.Guest.
 func (g *guest) Dial(ctx context.Context) (io.ReadWriteCloser, error) {
-	c, err := g.dial(ctx)
+	s, err := g.dialer.Dial(ctx, []<-chan struct{}{g.over, g.doomed, g.detached}, func(ctx context.Context) (*remote.Stream, error) {
+		s, err := remote.Open(ctx, g.route())
+		return s, unavailable(err)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("dial guest %q: %w", g.id, err)
 	}
-	return c, nil
+	return s, nil
 }
 
-func (g *guest) dial(ctx context.Context) (*conn, error) {
-	if err := context.Cause(ctx); err != nil {
-		return nil, err
-	}
-	select {
-	case g.dialling <- struct{}{}:
-		defer func() { <-g.dialling }()
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-	if err := g.lost(); err != nil {
-		return nil, err
-	}
-	g.hangUp()
-	// The end of the guest ends the dialling.
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	go func() {
-		select {
-		case <-g.over:
-		case <-g.doomed:
-		case <-g.detached:
-		case <-ctx.Done():
-		}
-		cancel(engine.ErrGone)
-	}()
-	c, err := newConn(ctx, g)
+// route leads to the helper in the Pod.
+func (g *guest) route() remote.Route {
+	return remote.Route{Connect: g.connect, Lost: g.lost, Each: redialEach, Log: g.e.log.With(logkey.Guest, g.id)}
+}
+
+// connect runs the helper in the Pod. The cluster runs commands by the name of a Pod, so
+// that another Pod of that name may have got the command: it learns nothing of the session.
+func (g *guest) connect(ctx context.Context, _ bool) (io.ReadWriteCloser, error) {
+	command, err := g.e.api.Exec(ctx, g.e.namespace, g.name, containerName, g.helper, "link")
 	if err != nil {
-		if lost := g.lost(); lost != nil {
-			return nil, lost
-		}
-		return nil, unavailable(err)
-	}
-	g.mu.Lock()
-	g.current = c
-	g.mu.Unlock()
-	if err := g.lost(); err != nil {
-		g.hangUp()
 		return nil, err
 	}
-	return c, nil
+	// A UID never comes back: if the Pod is there now, it was when the command started.
+	if err := g.confirm(ctx); err != nil {
+		command.Close()
+		return nil, err
+	}
+	return command, nil
 }
 
 // unavailable adds ErrUnavailable to errors of the cluster and of the way to it.
@@ -328,29 +311,9 @@ func unavailable(err error) error {
 	return err
 }
 
-// hangUp ends the current stream.
-func (g *guest) hangUp() {
-	g.mu.Lock()
-	c := g.current
-	g.current = nil
-	g.mu.Unlock()
-	if c != nil {
-		c.Close()
-	}
-}
-
 // Wait blocks until the guest has ended. See engine.Guest.
 func (g *guest) Wait(ctx context.Context) (engine.Exit, error) {
-	waiting, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	go func() {
-		select {
-		case <-g.detached:
-			cancel(g.lost())
-		case <-waiting.Done():
-		}
-	}()
-	exit, err := g.end.Wait(waiting)
+	exit, err := remote.Wait(ctx, g.end, g.detached, g.lost)
 	if err != nil {
 		return exit, fmt.Errorf("wait for guest %q: %w", g.id, err)
 	}

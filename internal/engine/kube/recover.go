@@ -98,7 +98,7 @@ func (g *guest) detach() error {
 	}
 	g.forget()
 	g.release()
-	g.hangUp()
+	g.dialer.HangUp()
 	return nil
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/engine/guests"
+	"github.com/glovebox-dev/glovebox/internal/engine/remote"
 	"github.com/glovebox-dev/glovebox/internal/guest/pod"
 	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
@@ -25,6 +26,9 @@ const (
 	removeFor = 5 * time.Minute
 	// maxBackoff bounds the time between two attempts.
 	maxBackoff = 5 * time.Second
+	// redialEach bounds one attempt at a further connection, which takes seconds where the
+	// processor is emulated.
+	redialEach = time.Minute
 )
 
 // guest is a microVM with an agent in it, as held by one Engine until it has ended or is
@@ -35,25 +39,25 @@ type guest struct {
 	name    string // of the sandbox
 	release func() // frees the id; may be repeated
 
-	end      *guests.End
-	pausing  chan struct{} // holds an element while a Pause or Resume is in progress
-	dialling chan struct{} // holds an element while a Dial is in progress
+	end     *guests.End
+	pausing chan struct{} // holds an element while a Pause or Resume is in progress
+	dialer  *remote.Dialer
 	// These channels are closed with mu held.
 	detached chan struct{} // closed by Detach
 	doomed   chan struct{} // closed when the guest shall end
 
-	mu      sync.Mutex
-	current *conn // guarded by mu; nil: none
+	mu sync.Mutex
 }
 
 var _ engine.Guest = (*guest)(nil)
 
 func (e *Engine) newGuest(id, name string, release func()) *guest {
-	return &guest{
+	g := &guest{
 		e: e, id: id, name: name, release: release, end: guests.NewEnd(),
-		pausing: make(chan struct{}, 1), dialling: make(chan struct{}, 1),
-		detached: make(chan struct{}), doomed: make(chan struct{}),
+		pausing: make(chan struct{}, 1), detached: make(chan struct{}), doomed: make(chan struct{}),
 	}
+	g.dialer = remote.NewDialer(g.lost)
+	return g
 }
 
 // dir is the directory of the guest's files on the host.
@@ -149,7 +153,7 @@ func (g *guest) run() {
 	g.release()
 	g.end.Reach(exit)
 	// The stream ends last: callers whose calls fail ask at once why the guest ended.
-	g.hangUp()
+	g.dialer.HangUp()
 }
 
 func (g *guest) status(ctx context.Context) (sandbox, error) {
@@ -227,56 +231,46 @@ func (g *guest) ID() string { return g.id }
 
 // Dial opens the stream to the agent. See engine.Guest.
 func (g *guest) Dial(ctx context.Context) (io.ReadWriteCloser, error) {
-	c, err := g.dial(ctx)
+	s, err := g.dialer.Dial(ctx, []<-chan struct{}{g.doomed, g.detached}, func(ctx context.Context) (*remote.Stream, error) {
+		s, err := remote.Open(ctx, g.route())
+		if err != nil && ctx.Err() == nil {
+			err = g.failedDial(ctx, err)
+		}
+		return s, err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("dial guest %q: %w", g.id, err)
 	}
-	return c, nil
+	return s, nil
 }
 
-func (g *guest) dial(ctx context.Context) (*conn, error) {
-	if err := context.Cause(ctx); err != nil {
-		return nil, err
-	}
-	select {
-	case g.dialling <- struct{}{}:
-		defer func() { <-g.dialling }()
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-	if err := g.lost(); err != nil {
-		return nil, err
-	}
-	g.hangUp()
-	// The end of the guest ends the dialling.
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	go func() {
-		select {
-		case <-g.doomed:
-		case <-g.detached:
-		case <-ctx.Done():
+// route leads to the helper in the microVM. A command of msb that carries a stream can end
+// while the guest lives, as when its output is read too slowly. The window of the session is
+// less than what msb holds, so that this is rare.
+func (g *guest) route() remote.Route {
+	return remote.Route{Connect: g.connect, Lost: g.lost, Each: redialEach, Log: g.e.log.With(logkey.Guest, g.id)}
+}
+
+// connect runs the helper in the microVM.
+func (g *guest) connect(ctx context.Context, again bool) (io.ReadWriteCloser, error) {
+	if again { // a command for a guest that has stopped would boot it
+		switch s, err := g.status(ctx); {
+		case err != nil:
+			return nil, err
+		case s.Status == paused:
+			return nil, remote.ErrPaused
+		case s.Status != running:
+			return nil, errors.New("the microVM does not run")
 		}
-		cancel(engine.ErrGone)
-	}()
-	c, err := newConn(ctx, g)
+	}
+	msb := g.e.msb
+	s, err := msb.stream(msb.command(context.Background(), g.exec("--stream", "link")...), func(words string) {
+		g.e.log.Debug("a connection to a guest has ended", logkey.Guest, g.id, logkey.Detail, words)
+	})
 	if err != nil {
-		if lost := g.lost(); lost != nil {
-			return nil, lost
-		}
-		if cause := context.Cause(ctx); cause != nil {
-			return nil, cause
-		}
-		return nil, g.failedDial(ctx, err)
-	}
-	g.mu.Lock()
-	g.current = c
-	g.mu.Unlock()
-	if err := g.lost(); err != nil {
-		g.hangUp()
 		return nil, err
 	}
-	return c, nil
+	return s, nil
 }
 
 // failedDial returns ErrGone if a guest cannot be dialled because it has ended, which await
@@ -303,29 +297,9 @@ func (g *guest) failedDial(ctx context.Context, err error) error {
 // endWait bounds the time from the end of an agent until the engine knows of it.
 const endWait = 5 * time.Second
 
-// hangUp ends the current stream.
-func (g *guest) hangUp() {
-	g.mu.Lock()
-	c := g.current
-	g.current = nil
-	g.mu.Unlock()
-	if c != nil {
-		c.Close()
-	}
-}
-
 // Wait blocks until the guest has ended. See engine.Guest.
 func (g *guest) Wait(ctx context.Context) (engine.Exit, error) {
-	waiting, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	go func() {
-		select {
-		case <-g.detached:
-			cancel(g.lost())
-		case <-waiting.Done():
-		}
-	}()
-	exit, err := g.end.Wait(waiting)
+	exit, err := remote.Wait(ctx, g.end, g.detached, g.lost)
 	if err != nil {
 		return exit, fmt.Errorf("wait for guest %q: %w", g.id, err)
 	}

@@ -93,7 +93,7 @@ func (g *guest) detach() error {
 	if !ours {
 		return engine.ErrGone
 	}
-	g.hangUp()
+	g.dialer.HangUp()
 	g.release()
 	return takeHold(g.e.dir, g.name, holding{file: heldPrefix + g.e.owner.name}, "")
 }

@@ -20,12 +20,12 @@ import (
 type stream struct {
 	in, out *os.File
 	cmd     *exec.Cmd
-	words   *tail // of its standard error
 	ended   chan struct{}
 }
 
-// stream starts a command. The caller closes it.
-func (c *client) stream(cmd *exec.Cmd) (*stream, error) {
+// stream starts a command. The caller closes it. ended gets the last line of the command's
+// standard error, if it has written any, before Close returns.
+func (c *client) stream(cmd *exec.Cmd, ended func(words string)) (*stream, error) {
 	inR, inW, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("make pipe: %w: %w", err, engine.ErrExhausted)
@@ -37,8 +37,9 @@ func (c *client) stream(cmd *exec.Cmd) (*stream, error) {
 		return nil, fmt.Errorf("make pipe: %w: %w", err, engine.ErrExhausted)
 	}
 	defer outW.Close()
-	s := &stream{in: inW, out: outR, cmd: cmd, words: new(tail), ended: make(chan struct{})}
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = inR, outW, s.words
+	words := new(tail)
+	s := &stream{in: inW, out: outR, cmd: cmd, ended: make(chan struct{})}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = inR, outW, words
 	if err := cmd.Start(); err != nil {
 		inW.Close()
 		outR.Close()
@@ -50,6 +51,9 @@ func (c *client) stream(cmd *exec.Cmd) (*stream, error) {
 	go func() {
 		defer close(s.ended)
 		cmd.Wait() // how it has ended does not matter: the stream has
+		if last := words.last(); last != "" {
+			ended(last)
+		}
 	}()
 	return s, nil
 }
