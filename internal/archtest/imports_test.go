@@ -65,7 +65,7 @@ var rules = []rule{
 
 	// Boxes.
 	{tree: "internal/box",
-		ours: []string{"engine", "engine/hostdisk", "internal/guest/client", "internal/guest/protocol", "internal/logkey", "internal/owned", "internal/plural", "internal/statefile", "internal/tracing", "internal/truncate", "internal/visible"},
+		ours: []string{"engine", "engine/hostdisk", "internal/guest/client", "internal/guest/protocol", "internal/logkey", "internal/owned", "internal/plural", "internal/statefile", "internal/syncfile", "internal/tracing", "internal/truncate", "internal/visible"},
 		others: []string{
 			sys, "github.com/google/uuid", "github.com/hashicorp/golang-lru/v2", "golang.org/x/sync/",
 		}},
@@ -162,6 +162,7 @@ var rules = []rule{
 	{tree: "internal/posture"},
 	{tree: "internal/revision"},
 	{tree: "internal/statefile", ours: []string{"internal/owned"}, others: []string{"github.com/gofrs/flock"}},
+	{tree: "internal/syncfile"},
 	{tree: "internal/untar"},
 	{tree: "internal/truncate"},
 	{tree: "internal/visible"},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/guest/client"
+	"github.com/glovebox-dev/glovebox/internal/syncfile"
 )
 
 // referenceName is the file in a snapshot's directory with the reference of an
@@ -45,16 +46,7 @@ func writeReference(dir, ref string) error {
 	if len(ref) > maxReference {
 		return fmt.Errorf("the engine's reference has %d bytes, more than %d", len(ref), maxReference)
 	}
-	path := filepath.Join(dir, referenceName)
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(ref)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return errors.Join(err, os.Remove(path))
-	}
-	return nil
+	return syncfile.Create(filepath.Join(dir, referenceName), []byte(ref))
 }
 
 // locate returns the snapshot in dir.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/logkey"
+	"github.com/glovebox-dev/glovebox/internal/syncfile"
 )
 
 const (
@@ -216,7 +217,7 @@ func (s *Store) make(in *inputs, b *build) (_ Template, err error) {
 	if err := os.Rename(dir, s.path(key)); err != nil {
 		return Template{}, err
 	}
-	if err := syncDir(s.cfg.Dir); err != nil {
+	if err := syncfile.Dir(s.cfg.Dir); err != nil {
 		return Template{}, err
 	}
 	took := time.Since(start)

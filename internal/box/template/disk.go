@@ -16,6 +16,7 @@ import (
 	"crypto/rand"
 
 	"github.com/glovebox-dev/glovebox/internal/owned"
+	"github.com/glovebox-dev/glovebox/internal/syncfile"
 )
 
 // Files in a template's directory.
@@ -88,25 +89,11 @@ func writeRecord(dir string, r *record) error {
 		return err
 	}
 	for name, content := range map[string][]byte{usedName: nil, recordName: append(b, '\n')} {
-		f, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-		if err != nil {
-			return err
-		}
-		_, err = f.Write(content)
-		if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		if err := syncfile.Create(filepath.Join(dir, name), content); err != nil {
 			return err
 		}
 	}
-	return syncDir(dir)
-}
-
-func syncDir(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
+	return syncfile.Dir(dir)
 }
 
 // sizeOf returns the total size of the files below dir.
