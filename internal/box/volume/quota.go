@@ -28,6 +28,9 @@ const (
 	// maxWeight bounds the weight of all scans that have stopped: see weight. Those of usual
 	// trees weigh 2 MiB each.
 	maxWeight = 64 << 20
+	// heavyShare is the part of maxWeight, as a divisor, beyond which one scan is too heavy. A
+	// tree of 60 levels is.
+	heavyShare = 4
 	// maxFails is how many scans of a directory in a row may remain unfinished before it
 	// counts as over its quota: otherwise a tree that is too large to be scanned would have
 	// no quota.
@@ -48,8 +51,8 @@ var scanLimits = limits{names: 500_000, held: 16 << 20, depth: 100}
 // errUnfinished means that a scan ended before it had seen everything.
 var errUnfinished = errors.New("the scan cannot finish")
 
-// errHeavy ends the heaviest of the scans that have stopped.
-var errHeavy = fmt.Errorf("%w: the scans of slow directories hold too many descriptors or names", errUnfinished)
+// errHeavy ends a heavy scan when all that have stopped hold too much.
+var errHeavy = fmt.Errorf("%w: the directories are slow to scan, and too deep or too large for that", errUnfinished)
 
 // Outcome says how a scan ended. It is a closed set: a metric label.
 type Outcome string
@@ -58,7 +61,7 @@ type Outcome string
 const (
 	OK         Outcome = "ok"         // within the quota
 	Over       Outcome = "over"       // over the quota
-	Unfinished Outcome = "unfinished" // too many files, too deep, or unreadable
+	Unfinished Outcome = "unfinished" // too many files, too deep, too slow for its size, or unreadable
 )
 
 // Outcomes lists the closed set.
@@ -267,33 +270,47 @@ func (s *Set) stop(host string, sc *scan, now time.Time) {
 	d.scan, d.slow, d.due = sc, true, now
 }
 
-// lighten ends the heaviest scans that have stopped until the others weigh maxWeight at most.
-// Code that makes a directory for many descriptors or names thus ends its own scans, before
-// those of others.
+// lighten ends scans that have stopped until the others weigh maxWeight at most. First it ends
+// heavy ones, the heaviest first, as unfinished: code that makes a directory for many
+// descriptors or names ends its own scans, before those of others. If there are none, there
+// are many scans, of which none is to blame: the one that has taken the least time begins
+// again later, so that the others come to their end.
 func (w *watch) lighten(now time.Time) {
 	for {
 		w.set.mu.Lock()
-		var host string
-		var heaviest *directory
 		sum := 0
-		for h, d := range w.set.dirs {
+		var heaviest, youngest string
+		for host, d := range w.set.dirs {
 			if d.scan == nil {
 				continue
 			}
 			sum += d.scan.weight()
-			if heaviest == nil || d.scan.weight() > heaviest.scan.weight() {
-				host, heaviest = h, d
+			if heaviest == "" || d.scan.weight() > w.set.dirs[heaviest].scan.weight() {
+				heaviest = host
+			}
+			if youngest == "" || d.scan.took < w.set.dirs[youngest].scan.took {
+				youngest = host
 			}
 		}
 		if sum <= w.maxWeight {
 			w.set.mu.Unlock()
 			return
 		}
-		sc := heaviest.scan
-		heaviest.scan = nil
+		host, heavy := youngest, false
+		if w.set.dirs[heaviest].scan.weight() > w.maxWeight/heavyShare {
+			host, heavy = heaviest, true
+		}
+		d := w.set.dirs[host]
+		sc, owner := d.scan, d.owner
+		d.scan = nil
+		if !heavy {
+			d.used, d.due = true, now.Add(minInterval)
+		}
 		w.set.mu.Unlock()
 		sc.close()
-		w.noted(host, heaviest.owner, 0, errHeavy, sc.took, now)
+		if heavy {
+			w.noted(host, owner, 0, errHeavy, sc.took, now)
+		}
 	}
 }
 

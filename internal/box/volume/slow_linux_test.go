@@ -93,6 +93,36 @@ func TestWatch_HeaviestScanEnds(t *testing.T) {
 	}
 }
 
+// If many scans have stopped that are light, none of the owners is to blame: all scans come to
+// their end, though they do not all go on at once.
+func TestWatch_ManyLightScansAreNoOffence(t *testing.T) {
+	q := newQuotas(t)
+	q.watch.slice = time.Nanosecond
+	q.watch.maxWeight = 12 * descriptorWeight // each of 8 scans holds 2 descriptors
+	owners := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
+	for _, owner := range owners {
+		q.boot(owner)
+		q.tree(owner, 60, 0)
+	}
+	q.boxes = nil // directories are forgotten once they are measured
+	for rounds := 0; len(q.set.dirs) > 0; rounds++ {
+		if q.round(time.Minute); rounds == 1000 {
+			t.Fatalf("after %d rounds, %d directories are not measured", rounds, len(q.set.dirs))
+		}
+		if n := q.stopped(); rounds == 0 && (n < 4 || n > 6) {
+			t.Errorf("%d scans have stopped after the first round, want some, and some that wait", n)
+		}
+		for _, d := range q.set.dirs {
+			if d.fails > 0 || d.over {
+				t.Fatalf("round %d: the directory of %s has %d unfinished scans, over: %t", rounds, d.owner, d.fails, d.over)
+			}
+		}
+	}
+	if st := q.set.Stats(); st.Scans[Unfinished] > 0 || st.Scans[OK] != uint64(len(owners)) {
+		t.Errorf("got %v, want each directory scanned once", st.Scans)
+	}
+}
+
 // A scan that has stopped keeps its directory from being forgotten, and nothing else does.
 func TestWatch_StoppedScanOfAnOwnerWithoutBoxes(t *testing.T) {
 	q := newQuotas(t)

@@ -77,7 +77,7 @@ var (
 	egressBytes       = &metric{"glovebox_egress_bytes_total", counter, "direction", "Bytes that boxes sent to other hosts, and received."}
 
 	volumesOver = &metric{"glovebox_volumes_over_quota", gauge, "", "Directories of volumes that are over their quota, or cannot be scanned, so that boxes may only read them. Absent without quotas."}
-	volumeScans = &metric{"glovebox_volume_scans_total", counter, "result", "Scans of directories with a quota. Result is ok, over or unfinished (too many files, too deep, too slow, or unreadable)."}
+	volumeScans = &metric{"glovebox_volume_scans_total", counter, "result", "Scans of directories with a quota. Result is ok, over or unfinished (too many files, too deep, too slow for its size, or unreadable)."}
 
 	codeMemory       = &metric{"glovebox_code_memory_bytes", gauge, "", "Memory of the calls that code makes to the tools of MCP servers: results, answers that boxes have not read yet, images and arguments. Absent without code mode. If it stays near its limit, large results are refused."}
 	codeMemoryLimit  = &metric{"glovebox_code_memory_limit_bytes", gauge, "", "Limit of that memory."}
