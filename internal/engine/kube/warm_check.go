@@ -36,22 +36,37 @@ var filledIn = func() map[string]func(any) bool {
 	return m
 }()
 
-// allowedAnnotations are the domains of annotations that networks write. Others may change
-// how a node starts a Pod.
+// allowedAnnotations are those in which networks report what they have done. Others ask
+// them, or the node, for something: an address of another Pod, another network.
 var allowedAnnotations = map[string]bool{
-	nonceAnnotation: true, "cni.projectcalico.org": true, "k8s.v1.cni.cncf.io": true, "k8s.ovn.org": true,
+	nonceAnnotation:                     true,
+	"cni.projectcalico.org/containerID": true, "cni.projectcalico.org/podIP": true, "cni.projectcalico.org/podIPs": true,
+	"k8s.v1.cni.cncf.io/network-status": true, "k8s.v1.cni.cncf.io/networks-status": true,
+	"k8s.ovn.org/pod-networks": true, // of every Pod where OVN is the network
+}
+
+// allowedLabels are the labels of a warm Pod. Any other one may bring it under a policy or
+// a Service that is not meant for boxes.
+var allowedLabels = map[string]bool{
+	managedLabel: true, roleLabel: true, warmLabel: true, specLabel: true, makerLabel: true,
+	"topology.kubernetes.io/zone": true, "topology.kubernetes.io/region": true, // API servers copy them from the node
 }
 
 // checkPod returns an error unless a Pod of the cluster is what want says in each of its
-// fields, apart from what clusters fill in. Labels say what a Pod should be; whoever may
+// fields, apart from what clusters fill in. Labels and annotations say what a Pod should be; whoever may
 // create Pods in the namespace writes them.
 func checkPod(want *kubeapi.PodSpec, p *kubeapi.Pod) error {
 	if len(p.Metadata.Owners) > 0 || len(p.Metadata.Finalizers) > 0 {
 		return errors.New("another object or controller holds it")
 	}
 	for key := range p.Metadata.Annotations {
-		if domain, _, _ := strings.Cut(key, "/"); !allowedAnnotations[key] && !allowedAnnotations[domain] {
+		if !allowedAnnotations[key] {
 			return fmt.Errorf("it has the annotation %q", detail(key))
+		}
+	}
+	for key := range p.Metadata.Labels {
+		if !allowedLabels[key] {
+			return fmt.Errorf("it has the label %q", detail(key))
 		}
 	}
 	b, err := json.Marshal(want)

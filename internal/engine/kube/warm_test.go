@@ -112,6 +112,15 @@ func TestCheckPod_TakesOnlyWhatWasAskedFor(t *testing.T) {
 		"annotation of gVisor": {func(p, _ map[string]any) {
 			p["metadata"].(map[string]any)["annotations"] = map[string]any{"dev.gvisor.flag.x": "1"}
 		}, "dev.gvisor.flag.x"},
+		"address of another Pod": {func(p, _ map[string]any) {
+			p["metadata"].(map[string]any)["annotations"] = map[string]any{"cni.projectcalico.org/ipAddrs": `["10.0.0.1"]`}
+		}, "cni.projectcalico.org/ipAddrs"},
+		"another network": {func(p, _ map[string]any) {
+			p["metadata"].(map[string]any)["annotations"] = map[string]any{"k8s.v1.cni.cncf.io/networks": "host"}
+		}, "k8s.v1.cni.cncf.io/networks"},
+		"label of a Service": {func(p, _ map[string]any) {
+			p["metadata"].(map[string]any)["labels"].(map[string]any)["app"] = "database"
+		}, `label "app"`},
 		"owner":         {func(p, _ map[string]any) { p["metadata"].(map[string]any)["ownerReferences"] = []any{map[string]any{}} }, "controller"},
 		"finalizer":     {func(p, _ map[string]any) { p["metadata"].(map[string]any)["finalizers"] = []any{"x/y"} }, "controller"},
 		"hostile field": {func(_, s map[string]any) { s["\x1b[31m"] = true }, `\x1b[31m`},
