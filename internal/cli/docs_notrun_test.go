@@ -24,6 +24,7 @@ var notRun = []struct{ line, reason, in, has string }{
 	{line: "make test-kube", reason: "compiles and starts a Kubernetes cluster, as root"},
 	{line: "scripts/test-kube -run NONE -bench .", reason: "compiles and starts a Kubernetes cluster, as root"},
 	{line: "scripts/kube/image helper registry.example/team/glovebox-helper helper.tar", reason: "compiles", in: "scripts/test-kube", has: "scripts/kube/image helper"},
+	{line: "scripts/kube/image server registry.example/team/glovebox server.tar", reason: "compiles", in: "scripts/test-kube", has: "scripts/kube/image server"},
 	{line: "scripts/kube/image tree NAME DIRECTORY FILE", reason: "the words stand for names", in: "scripts/test-kube", has: "scripts/kube/image tree"},
 	{line: "glovebox doctor --engine kube --kube-namespace glovebox --image python@sha256:DIGEST --kube-helper-image registry.example/team/glovebox-helper@sha256:DIGEST", reason: "needs a cluster", in: "e2e/kube/kube_test.go", has: `"doctor"`},
 	{line: "glovebox serve --engine kube --kube-namespace glovebox --image python@sha256:DIGEST --kube-helper-image registry.example/team/glovebox-helper@sha256:DIGEST", reason: "needs a cluster", in: "e2e/kube/kube_test.go", has: `"serve"`},
