@@ -105,15 +105,12 @@ func outside(t *testing.T, ca *egresstest.CA) (pins string) {
 
 const computerRecipe = `[template.lab]
 description = "three packages"
-copy = ["wheels", "ca.pem"]
+copy = ["wheels"]
 run = ["pip install --no-index wheels/*.whl"]
 preload = ["first", "second", "third"]
 network = ["index.example.org", "git.example.org", "api.example.org"]
 [template.lab.env]
 PIP_INDEX_URL = "https://index.example.org/simple"
-PIP_CERT = "/home/user/ca.pem"
-REQUESTS_CA_BUNDLE = "/home/user/ca.pem" # pip prefers it
-GIT_SSL_CAINFO = "/home/user/ca.pem"
 `
 
 const computerPolicy = `[default]
@@ -127,21 +124,18 @@ file = "token"
 
 // TestComputer has a stock client use a box as a computer: it starts from a recipe with
 // three packages, installs a fourth, clones a repository, calls an API with a token that
-// it cannot read, is refused other hosts, and goes on after its server has ended.
+// it cannot read, is refused other hosts, and goes on after its server has ended. All these
+// hosts have certificates of an authority of the operator's.
 func TestComputer(t *testing.T) {
 	t.Parallel()
 	clients(t)
 	ca := egresstest.NewCA(t)
 	pins, dir, files := outside(t, ca), state(t), t.TempDir()
-	authority, err := os.ReadFile(ca.File)
-	if err != nil {
-		t.Fatal(err)
-	}
 	if err := os.Mkdir(filepath.Join(files, "wheels"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	for name, content := range map[string][]byte{
-		"glovebox.toml": []byte(computerRecipe), "net.toml": []byte(computerPolicy), "token": []byte(apiToken + "\n"), "ca.pem": authority,
+		"glovebox.toml": []byte(computerRecipe), "net.toml": []byte(computerPolicy), "token": []byte(apiToken + "\n"),
 		"wheels/first-1.0-py3-none-any.whl": wheel(t, "first", 1), "wheels/second-1.0-py3-none-any.whl": wheel(t, "second", 2), "wheels/third-1.0-py3-none-any.whl": wheel(t, "third", 3),
 	} {
 		if err := os.WriteFile(filepath.Join(files, name), content, 0o600); err != nil {
@@ -154,7 +148,7 @@ func TestComputer(t *testing.T) {
 		t.Fatalf("build the template: %v: %s", err, out)
 	}
 
-	settings := []string{"GLOVEBOX_NETWORK_FILE=" + filepath.Join(files, "net.toml"), "GLOVEBOX_EGRESS_PIN=" + pins, "SSL_CERT_FILE=" + ca.File}
+	settings := []string{"GLOVEBOX_NETWORK_FILE=" + filepath.Join(files, "net.toml"), "GLOVEBOX_EGRESS_PIN=" + pins, "GLOVEBOX_EGRESS_CA=" + ca.File}
 	var p *process
 	var c commandLine
 	start := func() {

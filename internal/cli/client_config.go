@@ -38,6 +38,9 @@ func stdioArgs(cfg *config.Config) []string {
 	for _, pin := range cfg.EgressPins {
 		args = append(args, "--egress-pin", pin)
 	}
+	if cfg.EgressCA != "" {
+		args = append(args, "--egress-ca", cfg.EgressCA)
+	}
 	if cfg.Image != "" {
 		args = append(args, "--image", cfg.Image)
 	}

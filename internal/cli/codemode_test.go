@@ -271,8 +271,8 @@ func TestStdioArgs_reread(t *testing.T) {
 			t.Errorf("%q: got %q, %q, %v", args, cfg.Tools, cfg.ToolRules, err)
 		}
 	}
-	cfg := &config.Config{NetworkFile: "/x/network.toml", EgressPins: []string{"a.example=127.0.0.1", "b.example=127.0.0.1"}, Image: "/x/image"}
-	want := []string{"stdio", "--network-file", "/x/network.toml", "--egress-pin", "a.example=127.0.0.1", "--egress-pin", "b.example=127.0.0.1", "--image", "/x/image"}
+	cfg := &config.Config{NetworkFile: "/x/network.toml", EgressPins: []string{"a.example=127.0.0.1", "b.example=127.0.0.1"}, EgressCA: "/x/ca.pem", Image: "/x/image"}
+	want := []string{"stdio", "--network-file", "/x/network.toml", "--egress-pin", "a.example=127.0.0.1", "--egress-pin", "b.example=127.0.0.1", "--egress-ca", "/x/ca.pem", "--image", "/x/image"}
 	if args := stdioArgs(cfg); !slices.Equal(args, want) {
 		t.Errorf("got %q, want %q", args, want)
 	}

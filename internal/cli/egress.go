@@ -48,13 +48,17 @@ func openNetworks(cfg *config.Config, log, audit *slog.Logger) (*networks, error
 	for _, pin := range cfg.EgressPins {
 		log.Info("boxes may reach a pinned address, which can be of this machine or a private network", logkey.Host, pin)
 	}
-	if err := n.openInterceptor(cfg, policies); err != nil {
+	authorities, err := readAuthorities(cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	if err := n.openInterceptor(cfg, policies, authorities); err != nil {
 		return nil, err
 	}
 	options := egress.Options{
 		Policies: func(owner string) policy.Set { return n.policies.Load().Set(owner) },
 		Pins:     cfg.Pins(), MaxConnections: cfg.EgressMaxConnections, MaxBytesPerMinute: int64(cfg.EgressMaxMBPerMinute) << 20,
-		Record: n.record, Log: log,
+		Authorities: authorities.PEM, Record: n.record, Log: log,
 	}
 	if n.secrets != nil {
 		options.Intercept = n.secrets
@@ -196,6 +200,9 @@ func checkFiles(cfg *config.Config) error {
 	n, err := readNetwork(cfg)
 	if err == nil {
 		_, err = loadSecrets(cfg, n)
+	}
+	if err == nil {
+		_, err = readAuthorities(cfg, slog.New(slog.DiscardHandler))
 	}
 	return err
 }

@@ -52,8 +52,8 @@ func (a *app) networkShowCommand() *cobra.Command {
 		Short: "Show the hosts that boxes may reach",
 		Long: `Show lists what boxes may reach: each rule with its ports and hosts. Without --owner, it
 shows the policy of the local user and lists the owners with policies of their own. It
-lists the secrets of these boxes, too, without their values, and templates with a limit
-of their own, with what that leaves of the policy. A single box can be narrower still, by
+lists the secrets of these boxes, too, without their values, the authorities of
+--egress-ca, and templates with a limit of their own, with what that leaves of the policy. A single box can be narrower still, by
 the argument network of the tool that made it.`,
 		Example: `  glovebox network show --network npm,api.example.org`,
 		Args:    noArgs,
@@ -73,6 +73,9 @@ the argument network of the tool that made it.`,
 				return err
 			}
 			if err := showSecrets(a.Out, n.Secrets(), owner); err != nil {
+				return err
+			}
+			if err := a.showAuthorities(cfg); err != nil {
 				return err
 			}
 			a.noteOwner(cfg, n, owner)

@@ -47,7 +47,7 @@ func readSecrets(cfg *config.Config, list []config.Secret) (*secret.Secrets, err
 
 // openInterceptor returns the interceptor of the settings; nil without a file, which alone
 // has secrets.
-func (n *networks) openInterceptor(cfg *config.Config, policies *config.Network) error {
+func (n *networks) openInterceptor(cfg *config.Config, policies *config.Network, authorities config.Authorities) error {
 	if cfg.NetworkFile == "" {
 		return nil
 	}
@@ -59,7 +59,11 @@ func (n *networks) openInterceptor(cfg *config.Config, policies *config.Network)
 	if err != nil {
 		return err
 	}
-	n.secrets = secret.New(secret.Options{Key: key, Report: n.report, Log: n.log}, secrets)
+	roots, err := hostRoots(authorities)
+	if err != nil {
+		return err
+	}
+	n.secrets = secret.New(secret.Options{Key: key, Roots: roots, Report: n.report, Log: n.log}, secrets)
 	return nil
 }
 

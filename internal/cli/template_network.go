@@ -48,9 +48,14 @@ func (b *recipeBuild) connect(ctx context.Context, m *machine.Machine) (disconne
 	if err != nil {
 		return nil, err
 	}
+	authorities, err := readAuthorities(b.cfg, b.host.log)
+	if err != nil {
+		return nil, err
+	}
 	gate := egress.New(egress.Options{
-		Policies: func(string) policy.Set { return set },
-		Pins:     b.cfg.Pins(), MaxConnections: b.cfg.EgressMaxConnections, MaxBytesPerMinute: int64(b.cfg.EgressMaxMBPerMinute) << 20, Log: b.host.log,
+		Authorities: authorities.PEM,
+		Policies:    func(string) policy.Set { return set },
+		Pins:        b.cfg.Pins(), MaxConnections: b.cfg.EgressMaxConnections, MaxBytesPerMinute: int64(b.cfg.EgressMaxMBPerMinute) << 20, Log: b.host.log,
 	})
 	network := gate.Open(egress.Box{Owner: b.owner, ID: "build", Template: b.name})
 	m.Agent.SetNetwork(network)

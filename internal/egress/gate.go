@@ -35,6 +35,9 @@ type Options struct {
 	// Record receives a record of each connection at its end, and of refusals. It is
 	// called concurrently and must not block. nil: none.
 	Record func(Record)
+	// Authorities are certificates in PEM that programs in all boxes have to trust, beside
+	// those of their image and of Intercept. At most 16 KiB: see protocol.MaxCA.
+	Authorities string
 	// Intercept serves the hosts for which there are secrets. nil: none.
 	Intercept Interceptor
 	// Log receives faults of the program itself. nil: none.

@@ -571,7 +571,7 @@ func (i fakeInterceptor) Serve(ctx context.Context, _ Box, host string, port uin
 func TestGate_Intercepts(t *testing.T) {
 	ca, own := egresstest.NewCA(t), egresstest.NewCA(t)
 	server := secure(t, ca, greet, "api.example.org", "www.example.org")
-	w := newWorld(t, Options{Intercept: fakeInterceptor{own.Config("api.example.org")}}, []string{"*.example.org"}, "api.example.org="+server, "www.example.org="+server)
+	w := newWorld(t, Options{Intercept: fakeInterceptor{own.Config("api.example.org")}, Authorities: "+ours"}, []string{"*.example.org"}, "api.example.org="+server, "www.example.org="+server)
 	for _, tt := range []struct {
 		name string
 		ca   *egresstest.CA
@@ -587,7 +587,7 @@ func TestGate_Intercepts(t *testing.T) {
 			}
 		}
 	}
-	if s := w.n.Settings(); s.Env["TOKEN"] != "placeholder" || s.CA != "PEM" {
+	if s := w.n.Settings(); s.Env["TOKEN"] != "placeholder" || s.CA != "PEM+ours" {
 		t.Errorf("settings %+v", s)
 	}
 }

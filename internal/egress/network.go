@@ -95,6 +95,7 @@ func (n *Network) Settings() protocol.Network {
 	if i := n.gate.opts.Intercept; i != nil {
 		s.Env, s.CA = i.Settings(n.box)
 	}
+	s.CA += n.gate.opts.Authorities
 	return s
 }
 

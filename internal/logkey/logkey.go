@@ -34,6 +34,7 @@ const (
 	Pool       = "pool"        // ready and wanted boxes
 	Host       = "host"        // name or address of another host that a rule allowed a box to reach
 	Site       = "site"        // registrable domain of a host that no rule allows
+	Authority  = "authority"   // name of a certificate authority of the operator's
 	Hash       = "name_sha256" // first 8 hexadecimal digits of the SHA-256 of the name of such a host
 	Port       = "port"
 	Addr       = "addr"   // that was dialled

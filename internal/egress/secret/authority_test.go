@@ -82,7 +82,7 @@ func TestServe_PrivateAuthority(t *testing.T) {
 	}{
 		{[]string{"SSL_CERT_FILE=" + ca.File}, "you are alice"},
 		{[]string{"SSL_CERT_DIR=" + filepath.Dir(ca.File)}, "you are alice"},
-		{nil, "signed by an authority that the server of this box does not know, so it got no secret: add the authority to those of the server's machine"},
+		{nil, "signed by an authority that the server of this box does not know, so it got no secret: the operator can name the authority with --egress-ca"},
 	} {
 		cmd := exec.CommandContext(t.Context(), os.Args[0])
 		cmd.Env = append([]string{hostVariable + "=" + host.Listener.Addr().String(), "VALUE=" + apiValue}, tt.env...)

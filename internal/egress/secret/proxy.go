@@ -309,7 +309,7 @@ func (s *session) failed(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.As(err, &coding):
 		refuse(w, http.StatusBadGateway, fmt.Sprintf("%s answered with %s, which the request did not ask for. A secret in the answer could not be masked.", s.authority(), coding))
 	case errors.As(err, &unknown):
-		refuse(w, http.StatusBadGateway, fmt.Sprintf("the certificate of %s is signed by an authority that the server of this box does not know, so it got no secret: add the authority to those of the server's machine, or name it in SSL_CERT_FILE of the server.", s.authority()))
+		refuse(w, http.StatusBadGateway, fmt.Sprintf("the certificate of %s is signed by an authority that the server of this box does not know, so it got no secret: the operator can name the authority with --egress-ca.", s.authority()))
 	case errors.As(err, &cert):
 		refuse(w, http.StatusBadGateway, fmt.Sprintf("the certificate of %s is not valid for it, or has expired, so it got no secret.", s.authority()))
 	default:

@@ -15,8 +15,8 @@ import (
 
 // Certificates for user code, in bridgeDir.
 const (
-	caFile     = "ca.pem"        // of the box's authority, while there is one
-	bundleFile = "ca-bundle.pem" // the image's authorities, and that of the box
+	caFile     = "ca.pem"        // of the authorities of the settings, while there are any
+	bundleFile = "ca-bundle.pem" // the image's authorities, and those of the settings
 )
 
 // systemBundles are the places of an image's authorities.
@@ -52,8 +52,8 @@ func systemBundle() string {
 }
 
 // openBundle makes bundleFile a link to the image's authorities, and returns the variables
-// that name it. So a kernel that starts before the box has an authority finds the
-// authority there later: libraries read the file for each connection, or each session.
+// that name it. So a kernel that starts before the box has an authority of its settings finds
+// it there later: libraries read the file for each connection, or each session.
 // An image without authorities gets no variables.
 func (a *agent) openBundle() []string {
 	system := systemBundle()
@@ -62,7 +62,7 @@ func (a *agent) openBundle() []string {
 	}
 	path := filepath.Join(bridgeDir, bundleFile)
 	if err := replaceLink(system, path); err != nil {
-		a.log.Warn("programs cannot trust an authority of the box", "err", err)
+		a.log.Warn("programs cannot trust the authorities of the settings", "err", err)
 		return nil
 	}
 	env := make([]string, len(bundleVariables))
@@ -85,7 +85,7 @@ func replaceLink(target, path string) error {
 	return os.Rename(path+".new", path)
 }
 
-// configureTrust makes programs trust the box's authority, and gives them the variables of
+// configureTrust makes programs trust the authorities of n, and gives them the variables of
 // n: those that start from now on, and kernels before their next run. The caller holds a.mu.
 func (a *agent) configureTrust(n protocol.Network) error {
 	if err := writeAuthority(n.CA); err != nil {
@@ -135,8 +135,8 @@ func (a *agent) configureTrust(n protocol.Network) error {
 	return nil
 }
 
-// writeAuthority writes the certificate of the box's authority, "" for none, and the
-// bundle with it. Everybody may read both.
+// writeAuthority writes the certificates of the settings, "" for none, and the bundle with
+// them. Everybody may read both.
 func writeAuthority(ca string) error {
 	path, bundle, system := filepath.Join(bridgeDir, caFile), filepath.Join(bridgeDir, bundleFile), systemBundle()
 	if ca == "" {

@@ -49,7 +49,8 @@ type Network struct {
 	Notice string `json:"notice,omitempty"`
 	// Env holds variables for user code, such as the placeholders of secrets.
 	Env map[string]string `json:"env,omitempty"`
-	// CA is a certificate in PEM that user code has to trust. Empty: none.
+	// CA has the certificates in PEM that user code has to trust beside those of the image,
+	// one after the other. Empty: none.
 	CA string `json:"ca,omitempty"`
 }
 
@@ -61,7 +62,7 @@ func (n Network) Check() error {
 	case len(n.Env) > MaxNetworkEnv:
 		return fmt.Errorf("%d variables, more than %d", len(n.Env), MaxNetworkEnv)
 	case len(n.CA) > MaxCA:
-		return fmt.Errorf("the certificate has %d bytes, more than %d", len(n.CA), MaxCA)
+		return fmt.Errorf("the certificates have %d bytes, more than %d", len(n.CA), MaxCA)
 	}
 	for k, v := range n.Env {
 		if len(k)+len(v) > MaxNetworkValue {

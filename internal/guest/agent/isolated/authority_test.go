@@ -22,6 +22,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/client"
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
@@ -50,30 +51,46 @@ func (s *secureStub) Serve(_ context.Context, _ protocol.Dial, c net.Conn) error
 	return nil
 }
 
-// Programs trust an authority of the machine, such as that of a company, whatever they are
-// written in, and also while the box has an authority of its own.
-func TestTrust_AuthorityOfTheMachine(t *testing.T) {
+// Programs trust an authority of the machine, such as that of a company, and one of the
+// settings, whatever they are written in, and also while the box has an authority of its own.
+func TestTrust_Authorities(t *testing.T) {
 	if _, err := exec.LookPath("/usr/bin/node"); err != nil {
 		t.Skip("node is not installed in /usr/bin")
 	}
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "trusted") }))
 	defer server.Close()
-	root := networkedRoot(t)
-	must(t, os.MkdirAll(root.Tree.Dir+"/etc/ssl/certs", 0o755))
-	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	must(t, os.WriteFile(root.Tree.Dir+"/etc/ssl/certs/ca-certificates.crt", authority, 0o644))
-	root.Key = "with-authority"
-	l := connTo(t, root, map[string]string{"python": "/usr/bin/python3"})
-	l.SetNetwork(&secureStub{server.Listener.Addr().String()})
+	authority := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
+	for name, test := range map[string]struct {
+		machine  string
+		settings []protocol.Network
+	}{
+		"machine":  {authority, []protocol.Network{{On: true}, {On: true, CA: newAuthority(t)}, {On: true}}},
+		"settings": {newAuthority(t), []protocol.Network{{On: true, CA: authority}, {On: true, CA: newAuthority(t) + authority}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := networkedRoot(t)
+			must(t, os.MkdirAll(root.Tree.Dir+"/etc/ssl/certs", 0o755))
+			must(t, os.WriteFile(root.Tree.Dir+"/etc/ssl/certs/ca-certificates.crt", []byte(test.machine), 0o644))
+			root.Key = "authority-of-" + name
+			l := connTo(t, root, map[string]string{"python": "/usr/bin/python3"})
+			l.SetNetwork(&secureStub{server.Listener.Addr().String()})
+			trusts(t, l, test.settings)
+		})
+	}
+}
+
+// trusts checks that programs trust https://example.com with each of the settings.
+func trusts(t *testing.T, l *client.Conn, all []protocol.Network) {
+	t.Helper()
 	programs := map[string]string{
 		"python": `python3 -c 'import urllib.request as r; print(r.build_opener(r.ProxyHandler({})).open("https://example.com/").read().decode())'`,
 		"node":   `/usr/bin/node -e 'require("https").get("https://example.com/", r => r.on("data", d => console.log(String(d)))).on("error", e => { console.log(e.message); process.exit(1) })'`,
 	}
-	for _, settings := range []protocol.Network{{On: true}, {On: true, CA: newAuthority(t)}, {On: true}} {
+	for _, settings := range all {
 		must(t, l.Configure(t.Context(), settings))
 		for name, line := range programs {
 			if res, r := sh(t, l, line); res.Code != 0 || strings.TrimSpace(string(r.out)) != "trusted" {
-				t.Errorf("%s, with an authority of the box %t: exit code %d, %s %s", name, settings.CA != "", res.Code, r.out, r.err)
+				t.Errorf("%s, with %d bytes of authorities in the settings: exit code %d, %s %s", name, len(settings.CA), res.Code, r.out, r.err)
 			}
 		}
 	}

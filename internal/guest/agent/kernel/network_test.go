@@ -86,7 +86,8 @@ func TestNetworkNode(t *testing.T) {
 				t.Fatalf("%s: before the certificate: %s, want that it is not trusted", node, got)
 			}
 		}
-		message := network(t, map[string]string{"API_TOKEN": "one"}, nil, ca)
+		_, other := tlsServer(t)
+		message := network(t, map[string]string{"API_TOKEN": "one"}, nil, other+ca)
 		for _, code := range []string{get, plain} {
 			if got := fetch(message, code); got != "'hello'" {
 				t.Errorf("%s: with the certificate: %s = %s, want 'hello'", node, code, got)

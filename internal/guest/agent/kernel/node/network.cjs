@@ -1,6 +1,6 @@
 // Settings of the network that came after the start.
 
-let boxCA = '';        // a certificate to trust, in PEM
+let boxCA = '';        // certificates to trust, in PEM
 let trusting = false;  // contexts of TLS get boxCA
 
 // Applies variables and the certificate. Node.js reads NODE_EXTRA_CA_CERTS only at its
