@@ -111,14 +111,14 @@ func (n *boxNetwork) Take() []box.Refusal {
 // record logs a connection or refusal.
 func (n *networks) record(r egress.Record) {
 	attrs := []slog.Attr{
-		slog.String(logkey.Who, cmp.Or(r.Box.Owner, "local")), slog.String(logkey.Box, r.Box.ID), slog.String(logkey.Door, r.Door),
-		slog.String(logkey.Outcome, string(r.Outcome)),
+		slog.String(logkey.Who, cmp.Or(r.Box.Owner, "local")), slog.String(logkey.Box, r.Box.ID), slog.String(logkey.Outcome, string(r.Outcome)),
 	}
 	text := func(key, value string) {
 		if value != "" {
 			attrs = append(attrs, slog.String(key, value))
 		}
 	}
+	text(logkey.Door, r.Door)
 	text(logkey.Host, r.Host)
 	text(logkey.Site, r.Site)
 	text(logkey.Hash, r.Hash)

@@ -141,8 +141,9 @@ func (n *Network) watch(changed func()) (stop func()) {
 	}
 }
 
-// Close ends all connections and waits for them. Then the network refuses everything. It
-// may be called more than once. The error is nil.
+// Close ends all connections and waits for them, and makes a record of the refusals that have
+// none. Then the network refuses everything. It may be called more than once. The error is
+// nil.
 func (n *Network) Close() error {
 	n.mu.Lock()
 	n.closed = true
@@ -150,6 +151,7 @@ func (n *Network) Close() error {
 	n.cancel()
 	n.wg.Wait()
 	n.resolver.Close()
+	n.recordOmitted()
 	n.gate.forget(n)
 	return nil
 }

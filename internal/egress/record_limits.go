@@ -50,3 +50,16 @@ func (n *Network) recordable(reason policy.Reason) (omitted int64, ok bool) {
 	}
 	return omitted, true
 }
+
+// recordOmitted makes a record of the events of this box that have none, if there are any: no
+// later one counts them. So the end of a box brings one record at most, and neither other
+// boxes of the owner nor the end of the box hide that there were events.
+func (n *Network) recordOmitted() {
+	var omitted int64
+	for _, limit := range n.records {
+		omitted += limit.Take()
+	}
+	if omitted > 0 {
+		n.gate.opts.Record(Record{Box: n.box, Outcome: Refused, Omitted: omitted})
+	}
+}

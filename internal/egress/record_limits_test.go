@@ -60,14 +60,65 @@ func TestRecords_OfManyBoxesAreBounded(t *testing.T) {
 		}
 		n.Close()
 	}
+	got, ends := 0, 0
+	counted := int64(0)
+	for _, r := range w.recorded() {
+		if r.Reason == "" {
+			ends++
+		} else {
+			got++
+		}
+		counted += r.Omitted
+	}
 	// The limits begin to refill while the test runs.
-	if got := len(w.recorded()); got < ownerRefusalBurst || got > ownerRefusalBurst+2 {
+	if got < ownerRefusalBurst || got > ownerRefusalBurst+2 {
 		t.Errorf("400 refusals in 40 boxes have %d records, want %d", got, ownerRefusalBurst)
+	}
+	if ends != 40 || counted != 400-int64(got) {
+		t.Errorf("%d records at the ends of 40 boxes, and all count %d omitted; want one for each box, and %d", ends, counted, 400-got)
 	}
 	w.n.recordable(policy.NoRule) // the owner has none left
 	w.n.owner.records = newRecordLimits(1)
 	if omitted, ok := w.n.recordable(policy.NoRule); !ok || omitted != 1 {
 		t.Errorf("once the owner has records again: %t with %d omitted, want one with 1", ok, omitted)
+	}
+}
+
+// When a box ends, one record counts the refusals that have none, also those that the other
+// boxes of the owner have kept from the log.
+func TestRecords_EndOfBoxCountsOmitted(t *testing.T) {
+	w := newWorld(t, Options{}, []string{"good.example.org"})
+	for range ownerRefusalBurst {
+		w.n.owner.records[policy.NoRule].Allow() // other boxes of the owner
+	}
+	n := w.g.Open(Box{Owner: "alice", ID: "quiet"})
+	n.Lookup(t.Context(), "evil.example.com")
+	for range refusalBurst + 6 {
+		n.Lookup(t.Context(), "a..b")
+	}
+	n.Close()
+	n.Close()
+	var last []Record
+	counted := int64(0)
+	for _, r := range w.recorded() {
+		if r.Box.ID != "quiet" {
+			continue
+		}
+		if counted += r.Omitted; r.Reason == "" {
+			last = append(last, r)
+		} else {
+			counted++
+		}
+	}
+	if len(last) != 1 || last[0].Outcome != Refused || last[0].Host+last[0].Site+last[0].Door != "" || counted != refusalBurst+7 {
+		t.Errorf("%d refusals are counted, the last in %+v; want %d, and one record of the end of the box", counted, last, refusalBurst+7)
+	}
+	still := w.g.Open(Box{Owner: "alice", ID: "still"})
+	still.Close()
+	for _, r := range w.recorded() {
+		if r.Box.ID == "still" {
+			t.Errorf("a box without refusals has the record %+v", r)
+		}
 	}
 }
 

@@ -36,7 +36,7 @@ func (l *Limit) Allow() (omitted int64, ok bool) {
 		l.Omit(1)
 		return 0, false
 	}
-	return l.take(), true
+	return l.Take(), true
 }
 
 // Omit counts n lines as left out: those that another bound has kept from the log after
@@ -50,7 +50,9 @@ func (l *Limit) Omit(n int64) {
 // Full reports whether the whole burst is left, as in a new Limit.
 func (l *Limit) Full() bool { return l.rate.Tokens() >= float64(l.rate.Burst()) }
 
-func (l *Limit) take() int64 {
+// Take returns the number of lines left out since the last line or Take: for a source that
+// has ended, so that nothing would report them.
+func (l *Limit) Take() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := l.omitted
@@ -93,7 +95,7 @@ func (t *Table[K]) Allow(sources ...K) (omitted int64, ok bool) {
 	for _, s := range sources {
 		l := t.getLocked(s)
 		if ok {
-			omitted = max(omitted, l.take())
+			omitted = max(omitted, l.Take())
 		} else {
 			l.Omit(1)
 		}

@@ -28,6 +28,9 @@ func TestLimit_CountsOmitted(t *testing.T) {
 		if omitted, ok := l.Allow(); !ok || omitted != 7 {
 			t.Errorf("after an interval: %t after %d omitted, want a line after 7", ok, omitted)
 		}
+		if n := l.Take(); n != 0 {
+			t.Errorf("%d omitted after a line that counted them", n)
+		}
 		if _, ok := l.Allow(); ok {
 			t.Error("two lines in one interval")
 		}
