@@ -402,8 +402,8 @@ func TestApprovals_othersAreToldAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := text(t, res)
-	for _, want := range []string{"waits for the user's approval of diary.write", "This call did not run", "stop_session"} {
-		if !res.IsError || !strings.Contains(got, want) {
+	for _, want := range []string{"waits for the user's approval of diary.write", "This call did not run", " min ", " s at most", "repeat the call that started the program", "stop_session"} {
+		if !res.IsError || !strings.Contains(got, want) || strings.Contains(got, "limit") {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
@@ -462,12 +462,13 @@ func TestApprovals_progress(t *testing.T) {
 // TestApprovals_expiry checks that a parked program ends its wait with an error that it can
 // catch, and that its result is there for the client that comes back.
 func TestApprovals_expiry(t *testing.T) {
-	d, _, change := withApprovals(t, approval.Options{Expiry: time.Second})
+	var log syncBuffer
+	d, _, change := withApprovals(t, approval.Options{Expiry: time.Second, Audit: slog.New(slog.NewTextHandler(&log, nil))})
 	_, url := serve(t, change)
 	c := newRawClient(t, url)
 	const code = "attempt('write')"
 	state, _ := c.asked(code)
-	time.Sleep(1200 * time.Millisecond)
+	eventually(t, "the question expires", func() bool { return strings.Contains(log.String(), "decision=expired") })
 	if res, err := c.run(code, state, "always"); err != nil || !strings.HasPrefix(text(t, res), "approval_expired\n") {
 		t.Errorf("got %+v, %v", res, err)
 	}

@@ -76,7 +76,7 @@ func (s *Server) access(next mcp.MethodHandler) mcp.MethodHandler {
 // does code that waits for approval while the task has no request.
 func endWithTask(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
-		return next(tools.Within(ctx, ctx), method, req)
+		return next(tools.InTask(ctx), method, req)
 	}
 }
 

@@ -1,6 +1,7 @@
 package approval
 
 import (
+	"slices"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -18,16 +19,25 @@ const maxRepeats = 2
 // and its time begins again. The calls that the answer denies stay denied in the run, unless a
 // later answer allows them.
 func (a *Approver) repeatLocked(q *question, decisions []Decision) bool {
-	r := q.run
-	if q.repeats >= maxRepeats || r.questions >= r.maxQuestions() || a.closed || !q.timer.Stop() { // it has expired
+	if q.repeats >= maxRepeats || !a.renewLocked(q) {
 		return false
 	}
 	for i, d := range decisions {
 		if d == Deny {
-			r.calls[q.groups[i][0].hash] = false
+			q.run.calls[q.groups[i][0].hash] = false
 		}
 	}
 	q.repeats++
+	return true
+}
+
+// renewLocked reports whether an open question may be asked once more. If so, it has a new token,
+// so that an answer to the earlier one counts no more, and its time begins again.
+func (a *Approver) renewLocked(q *question) bool {
+	r := q.run
+	if r.questions >= r.maxQuestions() || a.closed || !q.timer.Stop() { // it has expired
+		return false
+	}
 	r.questions++
 	asked := a.byToken[q.token] == q
 	delete(a.byToken, q.token)
@@ -40,12 +50,45 @@ func (a *Approver) repeatLocked(q *question, decisions []Decision) bool {
 	return true
 }
 
-// resultLocked returns the result that asks the question, again if an answer lacked a decision.
-func (q *question) resultLocked(missing string) *mcp.CallToolResult {
-	params := q.params
-	if missing != "" {
-		params = q.repeated(missing)
+// Recall asks the open question of the program in a box again, for a client that repeats the
+// request which began the program: it may have lost the question. It returns the result that
+// asks, or nil if no question waits there for a client that is asked by results. The request must
+// be the same, of the same owner and session; an answer to the earlier result counts no more.
+func (a *Approver) Recall(c Caller, box string) *mcp.CallToolResult {
+	if !c.ByResult || c.continues() {
+		return nil
 	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, q := range a.byToken {
+		if first := q.run.caller; !q.recallableLocked() || !q.waitsInLocked(box) || first.Owner != c.Owner || first.Session != c.Session || first.Key != c.Key {
+			continue
+		}
+		if !a.renewLocked(q) {
+			return nil
+		}
+		again := *q.params
+		again.Message = "The client has repeated its request. The program still waits for your answer to this question.\n\n" + again.Message
+		return q.resultLocked(&again)
+	}
+	return nil
+}
+
+// recallableLocked reports whether a question waits for an answer by a request, and no request
+// waits for its run. The question of a task stays with the task, whose client can read it there.
+func (q *question) recallableLocked() bool {
+	return q.status == statusOpen && !q.run.attended && !q.run.caller.Task
+}
+
+// waitsInLocked reports whether a call of a box waits for the question.
+func (q *question) waitsInLocked(box string) bool {
+	return slices.ContainsFunc(q.groups, func(g []*pendingCall) bool {
+		return slices.ContainsFunc(g, func(p *pendingCall) bool { return p.Box == box && !p.decided })
+	})
+}
+
+// resultLocked returns the result that asks the question, with its text.
+func (q *question) resultLocked(params *mcp.ElicitParams) *mcp.CallToolResult {
 	return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{answerKey(q.token): params}, RequestState: q.token}
 }
 

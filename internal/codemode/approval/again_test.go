@@ -2,6 +2,8 @@ package approval
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -136,4 +138,129 @@ func TestUndecided_KeepsDenials(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestRecall checks that a client which repeats its request gets the open question again, that its
+// earlier answer counts no more, and that nobody else gets the question.
+func TestRecall(t *testing.T) {
+	test(t, Options{}, func(t *testing.T, w *world) {
+		c := Caller{Owner: "o", Session: "mine", Key: "k", ByResult: true}
+		first, err := w.Serve(t.Context(), c, w.program(`write {}`))
+		if err != nil || first.RequestState == "" {
+			t.Fatalf("got %+v, %v", first, err)
+		}
+		if got, _ := w.Waiting("o", "b"); !got.Recallable {
+			t.Errorf("got %+v, want a question that can be asked again", got)
+		}
+		time.Sleep(4 * time.Minute)
+		for name, f := range map[string]func(c *Caller){
+			"another owner":                  func(c *Caller) { c.Owner = "other" },
+			"another session":                func(c *Caller) { c.Session = "other" },
+			"another request":                func(c *Caller) { c.Key = "other" },
+			"a client that is asked at once": func(c *Caller) { c.ByResult = false },
+			"an answer":                      func(c *Caller) { c.State = first.RequestState },
+		} {
+			other := c
+			f(&other)
+			if res := w.Recall(other, "b"); res != nil {
+				t.Errorf("%s: got %+v", name, res)
+			}
+		}
+		if res := w.Recall(c, "other"); res != nil {
+			t.Errorf("another box: got %+v", res)
+		}
+		again := w.Recall(c, "b")
+		if again == nil || again.RequestState == first.RequestState {
+			t.Fatalf("got %+v", again)
+		}
+		message := func(res *mcp.CallToolResult) string {
+			return res.InputRequests[answerKey(res.RequestState)].(*mcp.ElicitParams).Message
+		}
+		if got := message(again); !strings.HasPrefix(got, "The client has repeated its request. ") || !strings.HasSuffix(got, message(first)) {
+			t.Errorf("asked again:\n%s", got)
+		}
+		answer := func(state string) Caller {
+			c := c
+			c.State, c.Responses = state, mcp.InputResponseMap{answerKey(state): accept(AllowOnce)}
+			return c
+		}
+		if _, err := w.Serve(t.Context(), answer(first.RequestState), nil); !errors.Is(err, ErrNotPending) {
+			t.Errorf("an answer to the earlier result: got %v", err)
+		}
+		time.Sleep(4 * time.Minute) // the time has begun again
+		res, err := w.Serve(t.Context(), answer(again.RequestState), nil)
+		if got := textOf(t, res, err); got != "true" {
+			t.Errorf("got %q", got)
+		}
+		if res := w.Recall(c, "b"); res != nil {
+			t.Errorf("after the answer: got %+v", res)
+		}
+	})
+}
+
+// TestRecall_bounds checks that a question is not asked again without end, and that those of a task
+// stay with the task.
+func TestRecall_bounds(t *testing.T) {
+	test(t, Options{}, func(t *testing.T, w *world) {
+		c := Caller{Owner: "o", Key: "k", ByResult: true}
+		if _, err := w.Serve(t.Context(), c, w.program(`write {}`)); err != nil {
+			t.Fatal(err)
+		}
+		n := 1
+		for ; n < 2*maxRounds && w.Recall(c, "b") != nil; n++ {
+		}
+		if n != maxRounds {
+			t.Errorf("asked %d times, want %d", n, maxRounds)
+		}
+	})
+	test(t, Options{}, func(t *testing.T, w *world) {
+		c := Caller{Owner: "o", Key: "k", ByResult: true, Task: true}
+		if _, err := w.Serve(t.Context(), c, w.program(`write {}`)); err != nil {
+			t.Fatal(err)
+		}
+		c.Task = false
+		if res := w.Recall(c, "b"); res != nil {
+			t.Errorf("got the question of a task: %+v", res)
+		}
+		if got, ok := w.Waiting("o", "b"); !ok || got.Recallable {
+			t.Errorf("got %+v, %t", got, ok)
+		}
+	})
+}
+
+// TestAttendant checks that code finds the request that waits for it, also after an answer.
+func TestAttendant(t *testing.T) {
+	test(t, Options{}, func(t *testing.T, w *world) {
+		if _, ok := AttendantOf(t.Context()); ok {
+			t.Error("a context of no run has an attendant")
+		}
+		var seen []any
+		look := func(ctx context.Context) {
+			attendant, ok := AttendantOf(ctx)
+			seen = append(seen, attendant, ok)
+		}
+		c := Caller{Owner: "o", Key: "k", ByResult: true, Attendant: "first"}
+		res, err := w.Serve(t.Context(), c, func(ctx context.Context) (*mcp.CallToolResult, error) {
+			look(ctx)
+			asking := make(chan string)
+			go func() { asking <- w.call(ctx, "write", "{}") }()
+			time.Sleep(time.Second)
+			look(ctx)
+			went := <-asking
+			look(ctx)
+			return textResult(went), nil
+		})
+		if err != nil || res.RequestState == "" {
+			t.Fatalf("got %+v, %v", res, err)
+		}
+		time.Sleep(2 * time.Second)
+		c.State, c.Responses, c.Attendant = res.RequestState, mcp.InputResponseMap{answerKey(res.RequestState): accept(AllowOnce)}, "second"
+		res, err = w.Serve(t.Context(), c, nil)
+		if got := textOf(t, res, err); got != "true" {
+			t.Errorf("got %q", got)
+		}
+		if want := []any{"first", true, nil, true, "second", true}; !slices.Equal(seen, want) {
+			t.Errorf("got %v, want %v", seen, want)
+		}
+	})
 }

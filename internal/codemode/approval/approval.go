@@ -12,7 +12,7 @@
 //
 // Where to look: approval.go and run.go hold a call until its answer, asking.go asks the
 // client, question.go and render.go make the question, answer.go and again.go read the
-// answer, waiting.go tells other requests what waits, store.go remembers what is always approved.
+// answer and ask again, waiting.go tells other requests what waits, store.go remembers what is always approved.
 package approval
 
 import (

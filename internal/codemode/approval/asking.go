@@ -110,8 +110,9 @@ func (a *Approver) publish(q *question) *mcp.CallToolResult {
 	}
 	a.byToken[q.token] = q
 	q.run.attended = false
+	q.run.attendant.Store(nil)
 	q.run.holdLocked()
-	return q.resultLocked("")
+	return q.resultLocked(q.params)
 }
 
 // ErrNotPending is the error for a state that no program waits with.
@@ -137,7 +138,7 @@ func (a *Approver) resume(c Caller) (r *run, again *mcp.CallToolResult, err erro
 	open := q.status == statusOpen
 	if open {
 		if decisions, missing = parseResponses(c.Responses, q.token, q.choices); missing != "" && a.repeatLocked(q, decisions) {
-			again = q.resultLocked(missing)
+			again = q.resultLocked(q.repeated(missing))
 			a.mu.Unlock()
 			return nil, again, nil
 		}
@@ -146,6 +147,7 @@ func (a *Approver) resume(c Caller) (r *run, again *mcp.CallToolResult, err erro
 	q.timer.Stop()
 	delete(a.byToken, q.token)
 	r.attended, r.late = true, false
+	r.attendant.Store(&c.Attendant)
 	r.releaseLocked()
 	a.mu.Unlock()
 	if open {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -27,6 +28,11 @@ type Caller struct {
 	// Hold books the place of a call for the time that no request waits for the run, and
 	// returns what gives it back; nil books nothing.
 	Hold func() (release func())
+	// Task says that a task makes the request, and keeps its questions for the client.
+	Task bool
+	// Attendant is for those who work for the run while the request waits for it; see
+	// [AttendantOf].
+	Attendant any
 
 	Responses mcp.InputResponseMap // of a client that answers
 	State     string               // token of the question that it answers; "" without Responses begins a new run
@@ -43,6 +49,8 @@ type run struct {
 	cancel   context.CancelCauseFunc
 	ready    chan *question // capacity 1: the question to ask now
 	done     chan runResult // capacity 1
+	// attendant is that of the request which waits for the run; nil: none does.
+	attendant atomic.Pointer[any]
 
 	// Guarded by Approver.mu:
 
@@ -88,6 +96,19 @@ func (p *pendingCall) decideLocked(decision string, err error) {
 
 type runKey struct{}
 
+// AttendantOf returns [Caller.Attendant] of the request that waits for the run of a context; nil if
+// none does. ok is false for a context of no run. It never blocks.
+func AttendantOf(ctx context.Context) (attendant any, ok bool) {
+	r, ok := ctx.Value(runKey{}).(*run)
+	if !ok {
+		return nil, false
+	}
+	if p := r.attendant.Load(); p != nil {
+		return *p, true
+	}
+	return nil, true
+}
+
 type livesKey struct{}
 
 // Within returns a context for [Approver.Serve] whose runs are cancelled when life ends, also
@@ -124,6 +145,7 @@ func (a *Approver) Serve(ctx context.Context, c Caller, do func(context.Context)
 		approver: a, caller: c, ready: make(chan *question, 1), done: make(chan runResult, 1), attended: true,
 		allowed: make(map[target]bool), calls: make(map[digest]bool),
 	}
+	r.attendant.Store(&c.Attendant)
 	var own context.Context
 	own, r.cancel = context.WithCancelCause(context.WithValue(context.WithoutCancel(ctx), runKey{}, r))
 	a.mu.Lock()

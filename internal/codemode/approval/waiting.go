@@ -10,6 +10,9 @@ type Waiting struct {
 	Tools []string      // SERVER.TOOL, in order and safe to show, at most maxWaiting
 	More  int           // tools that Tools leaves out
 	Left  time.Duration // until the question expires and the program goes on
+	// Recallable says that the request which began the program asks again if it is repeated; see
+	// [Approver.Recall].
+	Recallable bool
 }
 
 // maxWaiting bounds the tools in a Waiting.
@@ -39,6 +42,7 @@ func (a *Approver) Waiting(owner, box string) (w Waiting, ok bool) {
 		}
 		if found && (!ok || left < w.Left) {
 			w.Left = left
+			w.Recallable = r.open != nil && a.byToken[r.open.token] == r.open && r.open.recallableLocked()
 		}
 		ok = ok || found
 	}

@@ -15,7 +15,6 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/box"
 	"github.com/glovebox-dev/glovebox/internal/codemode"
 	"github.com/glovebox-dev/glovebox/internal/codemode/approval"
-	"github.com/glovebox-dev/glovebox/internal/plural"
 	"github.com/glovebox-dev/glovebox/internal/revision"
 )
 
@@ -29,7 +28,10 @@ func (c *Call) approvable(ctx context.Context, approver *approval.Approver, req 
 	case approver == nil || c.broker == nil && !continues:
 		return do(ctx)
 	}
-	caller := approval.Caller{Owner: string(c.Owner), Responses: req.Params.InputResponses, State: req.Params.RequestState}
+	caller := approval.Caller{Owner: string(c.Owner), Responses: req.Params.InputResponses, State: req.Params.RequestState, Task: isTask(ctx)}
+	if c.progress != nil {
+		caller.Attendant = c.progress
+	}
 	if c.holdCall != nil {
 		caller.Hold = func() func() { return c.holdCall(c.Owner) }
 	}
@@ -45,7 +47,13 @@ func (c *Call) approvable(ctx context.Context, approver *approval.Approver, req 
 	if caller.ByResult || caller.State != "" {
 		caller.Key = requestDigest(req.Params)
 	}
+	c.byResult = caller.ByResult
 	res, err := approver.Serve(ctx, caller, do)
+	if c.behind != "" {
+		if asks := approver.Recall(caller, c.behind); asks != nil {
+			return asks, nil
+		}
+	}
 	if caller.State != "" && err == nil {
 		recordResult(ctx, res)
 	}
@@ -59,6 +67,7 @@ func (c *Call) explainParked(b *box.Box, err error) error {
 	if !ok || e.Code != box.CodeBusy || e.Context["reason"] != box.ReasonParked {
 		return err
 	}
+	c.behind = b.ID()
 	stop, other := "stop_session", "leave out session_id to run in a new session"
 	if b.Info().Kind == box.KindContext {
 		stop, other = "stop_context", "use another context"
@@ -74,18 +83,24 @@ func (c *Call) explainParked(b *box.Box, err error) error {
 			}
 			said.Msg = fmt.Sprintf("A program in this %s waits for the user's approval of %s, for %s at most. This call did not run", b.Info().Kind, tools, atMost(w.Left))
 			said.Hint = "Without an answer, the program then goes on without the tool, and this call can be repeated. " + said.Hint
+			if w.Recallable {
+				said.Hint = "If the question is no longer on the screen, repeat the call that started the program, with the same arguments: the question is asked again. " + said.Hint
+			}
 		}
 	}
 	return &said
 }
 
-// atMost returns a time for a sentence, rounded up.
+// atMost returns a time for a sentence, such as "4 min 30 s".
 func atMost(d time.Duration) string {
 	s := int64((max(d, time.Second) + time.Second - 1) / time.Second)
-	if s < 60 {
-		return plural.N(s, "second")
+	switch {
+	case s < 60:
+		return fmt.Sprintf("%d s", s)
+	case s%60 == 0:
+		return fmt.Sprintf("%d min", s/60)
 	}
-	return plural.N((s+59)/60, "minute")
+	return fmt.Sprintf("%d min %d s", s/60, s%60)
 }
 
 type answerKey struct{}
@@ -123,6 +138,20 @@ func KeepAnswer(next mcp.MethodHandler) mcp.MethodHandler {
 // Within returns a context for calls of tools whose code ends with life, also while it waits
 // for approval without a request.
 func Within(ctx, life context.Context) context.Context { return approval.Within(ctx, life) }
+
+type taskKey struct{}
+
+// InTask returns a context for the calls of a task, which end with it. Its questions stay with the
+// task.
+func InTask(ctx context.Context) context.Context {
+	return context.WithValue(Within(ctx, ctx), taskKey{}, true)
+}
+
+// isTask reports whether a task makes a call.
+func isTask(ctx context.Context) bool {
+	task, _ := ctx.Value(taskKey{}).(bool)
+	return task
+}
 
 // CanElicit reports whether a client supports forms, with which it asks its user for approval.
 func CanElicit(caps *mcp.ClientCapabilities) bool {

@@ -14,7 +14,6 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/box"
-	"github.com/glovebox-dev/glovebox/internal/codemode"
 )
 
 // info is the part of a tool's definition that types do not determine.
@@ -104,11 +103,9 @@ func newTool[In, Out any](d info, h func(context.Context, *Call, In) (Out, error
 			c.Client, _ = ctx.Value(clientKey{}).(*Client)
 			c.broker = deps.broker(ctx, c.Owner)
 			p := startProgress(ctx, req)
-			if p != nil {
-				c.Progress, c.progress = p.add, p
-				ctx = codemode.WithNotices(ctx, p.say)
-			}
+			c.progress = p
 			do := func(ctx context.Context) (*mcp.CallToolResult, error) {
+				ctx = c.follow(ctx)
 				delivered := false
 				defer func() { c.release(delivered) }()
 				out, err := h(ctx, c, args)

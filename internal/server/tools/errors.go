@@ -61,7 +61,7 @@ var errorSpecs = map[box.Code]errorSpec{
 		[]string{"Call again: a new box takes its place, without the variables and files of the old one."}},
 	box.CodeLimit: {jsonrpc.CodeInvalidRequest, "RESOURCE_LIMIT_ERROR", "Resource limit exceeded: ", "resource", "high", "",
 		[]string{"Stop a session or context that is no longer needed.", "Use a smaller flavor.", "Try again later."}},
-	box.CodeBusy: {jsonrpc.CodeInvalidRequest, "SESSION_BUSY", "Resource limit exceeded: ", "resource", "medium", "",
+	box.CodeBusy: {jsonrpc.CodeInvalidRequest, "SESSION_BUSY", "", "resource", "medium", "",
 		[]string{"Wait for the calls under way in this box, or use another one."}},
 	box.CodeHeld: {jsonrpc.CodeInvalidRequest, "SESSION_IN_USE", "", "session", "medium", "CONTEXT_IN_USE", nil},
 	box.CodeNotReady: {jsonrpc.CodeInternalError, "SERVER_NOT_READY", "Wrapper error: ", "system", "high", "SERVER_NOT_READY",

@@ -9,6 +9,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/box"
+	"github.com/glovebox-dev/glovebox/internal/codemode"
+	"github.com/glovebox-dev/glovebox/internal/codemode/approval"
 )
 
 const (
@@ -57,6 +59,27 @@ func newProgress(ctx context.Context, token any, notify func(context.Context, *m
 	return p
 }
 
+// follow has the progress of a call go to the request that waits for its code, and returns the
+// context for the code. That is not the call's own request if the client has answered a question
+// about approval by another one, which has a token of its own.
+func (c *Call) follow(ctx context.Context) context.Context {
+	own := c.progress
+	_, moves := approval.AttendantOf(ctx)
+	if own == nil && !(moves && c.byResult) {
+		return ctx
+	}
+	code := ctx
+	to := func() *progress {
+		if attendant, ok := approval.AttendantOf(code); ok {
+			p, _ := attendant.(*progress)
+			return p
+		}
+		return own
+	}
+	c.Progress = func(ch box.Chunk) { to().add(ch) }
+	return codemode.WithNotices(ctx, func(text string) { to().say(text) })
+}
+
 // say sends a note about the call, such as what it waits for. It may be called with nil, and
 // after stop.
 func (p *progress) say(text string) {
@@ -97,7 +120,11 @@ func (p *progress) sayUntil(text string) (end func()) {
 	})
 }
 
+// add sends output. It may be called with nil, and after stop.
 func (p *progress) add(c box.Chunk) {
+	if p == nil {
+		return
+	}
 	p.mu.Lock()
 	p.seen += len(c.Text)
 	p.tail += c.Text

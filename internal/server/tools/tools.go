@@ -209,6 +209,8 @@ type Call struct {
 	Links    bool            // whether the client understands links to resources
 
 	progress *progress                                   // nil unless the client requested progress
+	byResult bool                                        // the client is asked for approval by results
+	behind   string                                      // the box whose parked program refused the call; "" none did
 	reserve  func(ctx context.Context, bytes int64) bool // [Deps.Reserve]
 	holdCall func(box.Owner) (release func())            // [Deps.Hold]
 	leases   []box.Lease                                 // of the boxes that the call uses
