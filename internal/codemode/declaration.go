@@ -36,8 +36,8 @@ const (
 
 // declaration is the parsed declaration of a tool.
 type declaration struct {
-	input, output *jsonschema.Schema // nil: none, or too large
-	parameters    []parameter        // of input
+	input, output *jsonschema.Schema // nil: none, or too large; output is for signatures
+	parameters    []parameter        // of input, for signatures
 	names         map[string]bool    // of the arguments that input declares anywhere; nil: none
 	unknown       bool               // input is too large
 
@@ -99,9 +99,10 @@ func parseDeclaration(t *mcp.Tool) (d *declaration, size int) {
 	d = &declaration{}
 	var in, out int
 	d.output, _, out = parseSchema(t.OutputSchema)
+	d.output = withLeaves(d.output)
 	var m measure
 	d.input, m, in = parseSchema(t.InputSchema)
-	d.parameters = parameters(d.input)
+	d.parameters = parameters(withLeaves(d.input))
 	d.names = declaredNames(d.input)
 	d.unknown = d.input == nil && t.InputSchema != nil
 	d.steps, d.depth, d.unique = m.steps, m.depth, m.unique
@@ -137,12 +138,7 @@ func declaredNames(schema *jsonschema.Schema) map[string]bool {
 			for _, d := range s.DependentSchemas {
 				add(d)
 			}
-			if n, ok := strings.CutPrefix(s.Ref, "#/$defs/"); ok {
-				add(schema.Defs[n])
-			}
-			if n, ok := strings.CutPrefix(s.Ref, "#/definitions/"); ok {
-				add(schema.Definitions[n])
-			}
+			add(definition(schema, s.Ref))
 		}
 	}
 	add(schema)

@@ -105,8 +105,8 @@ func moreTools(n int, named bool) string {
 // maxNote bounds the note about a name that means no tool, in bytes.
 const maxNote = 1000
 
-// selected returns the tools that names mean, and a note of one line for each name that
-// means none. If all names mean none, it returns an error.
+// selected returns the tools that names mean, each once, and a note of one line for each name
+// that means none. If all names mean none, it returns an error.
 func (b *Broker) selected(ctx context.Context, names []string) (selected []Tool, notes []string, err error) {
 	servers := b.o.Servers.Names()
 	tooMany := &Error{Code: InvalidArguments, Message: fmt.Sprintf("the names mean more than %d tools: name fewer at once", maxFound)}
@@ -116,8 +116,9 @@ func (b *Broker) selected(ctx context.Context, names []string) (selected []Tool,
 	case len(names) > maxFound:
 		return nil, nil, tooMany
 	}
-	var failed *Error             // of the first such name
-	down := make(map[string]bool) // servers whose note says why none of their tools can be used
+	var failed *Error                // of the first such name
+	seen := make(map[[2]string]bool) // by server and name: lists are replaced as a whole
+	down := make(map[string]bool)    // servers whose note says why none of their tools can be used
 	for _, name := range names {
 		if down[serverOf(name, servers)] {
 			continue
@@ -135,7 +136,13 @@ func (b *Broker) selected(ctx context.Context, names []string) (selected []Tool,
 				down[e.Server] = true
 			}
 		}
-		if selected = append(selected, tools...); len(selected) > maxFound {
+		for _, t := range tools {
+			if is := [2]string{t.Server, t.Name}; !seen[is] {
+				seen[is] = true
+				selected = append(selected, t)
+			}
+		}
+		if len(selected) > maxFound {
 			return nil, nil, tooMany
 		}
 	}
@@ -296,16 +303,19 @@ func constraints(s *jsonschema.Schema) string {
 	return strings.Join(parts, ", ")
 }
 
+// hasNotes reports whether a schema has a description or constraints, which types do not show.
+func hasNotes(s *jsonschema.Schema) bool { return s.Description != "" || constraints(s) != "" }
+
 // shortens reports whether the type of a schema, nested in so many others, omits
 // something: members, alternatives and, if notes is set, descriptions and constraints
 // of what is nested.
 func (s signer) shortens(schema *jsonschema.Schema, depth int, notes bool) bool {
 	switch {
-	case schema == nil:
+	case schema == nil, s.isWhole(schema) && !(notes && depth > 0 && hasNotes(schema)):
 		return false
 	case depth > maxDepth, schema.Ref != "", len(schema.AllOf) > 0, len(schema.PrefixItems) > 0,
-		len(schema.Properties) > maxMembers, len(schema.Enum) > maxUnion, len(schema.AnyOf)+len(schema.OneOf) > maxUnion,
-		notes && depth > 0 && (schema.Description != "" || constraints(schema) != ""),
+		len(schema.Properties) > maxMembers, len(schema.Enum) > maxEnum, len(schema.AnyOf)+len(schema.OneOf) > maxUnion,
+		notes && depth > 0 && hasNotes(schema),
 		len(s.exactType(schema, depth)) > maxType:
 		return true
 	}

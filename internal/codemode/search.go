@@ -59,6 +59,11 @@ func (r *Run) search(ctx context.Context, in searchQuery) (any, error) {
 	l := LanguageOf(in.Language)
 	found, matches := r.b.Search(ctx, in.Query, in.Limit, l)
 	var notes []string
+	if in.Query == "" && len(found) < matches {
+		if by := r.b.Servers(ctx); by != "" {
+			notes = append(notes, by)
+		}
+	}
 	switch more := matches - len(found); {
 	case more > 0 && l == Shell: // glovebox-tool has no limit
 		notes = append(notes, fmt.Sprintf("%d more match: narrow the query", more))
@@ -80,9 +85,9 @@ const (
 	maxSearched = 4 << 10 // bytes of a description that are searched
 )
 
-// Search returns the tools that match the words of a query, the best first; all for an
-// empty query. limit is at most 100, and 10 if it is 0; matches is the number of all tools
-// that match. Tools that the policy denies come last, and their lines say so: a model that
+// Search returns the tools that match the words of a query, the best first. For an empty query
+// all match, and those returned are of all servers in turn, so that none is overlooked. limit is at
+// most 100, and 10 if it is 0; matches is the number of all tools that match. Tools that the policy denies come last, and their lines say so: a model that
 // does not find a tool tries others that do the same.
 func (b *Broker) Search(ctx context.Context, query string, limit int, l Language) (found []Entry, matches int) {
 	if limit <= 0 {
@@ -90,13 +95,13 @@ func (b *Broker) Search(ctx context.Context, query string, limit int, l Language
 	}
 	words := queryWords(query[:min(len(query), maxQuery)])
 	type hit struct {
-		t     Tool
-		score int
+		t         Tool
+		score, at int
 	}
 	var hits []hit
-	for _, t := range b.tools(ctx, "") {
+	for i, t := range b.tools(ctx, "") {
 		if score := scoreOf(t, words); score > 0 || len(words) == 0 {
-			hits = append(hits, hit{t, score})
+			hits = append(hits, hit{t, score, i})
 		}
 	}
 	policy := *b.policy.Load()
@@ -106,15 +111,51 @@ func (b *Broker) Search(ctx context.Context, query string, limit int, l Language
 		}
 		return 0
 	}
+	if len(words) == 0 {
+		type turn struct {
+			server string
+			last   int
+		}
+		before := make(map[turn]int)
+		for i, h := range hits {
+			its := turn{h.t.Server, last(h)}
+			hits[i].score = -before[its]
+			before[its]++
+		}
+	}
 	slices.SortStableFunc(hits, func(a, b hit) int { return cmp.Or(cmp.Compare(last(a), last(b)), cmp.Compare(b.score, a.score)) })
+	shown := hits[:min(len(hits), limit, maxFound)]
+	if len(words) == 0 { // in the order of the servers again, which is easier to read
+		slices.SortStableFunc(shown, func(a, b hit) int { return cmp.Or(cmp.Compare(last(a), last(b)), cmp.Compare(a.at, b.at)) })
+	}
 	found = []Entry{}
-	for _, h := range hits[:min(len(hits), limit, maxFound)] {
+	for _, h := range shown {
 		if ctx.Err() != nil {
 			break // nobody waits
 		}
 		found = append(found, b.line(h.t, l))
 	}
 	return found, len(hits)
+}
+
+// Servers returns a line with all servers that have tools, and how many; "" if there are fewer than
+// two. It is for the answer to an empty query that leaves tools out.
+func (b *Broker) Servers(ctx context.Context) string {
+	count := make(map[string]int)
+	var servers []string // in the order of their first tools
+	for _, t := range b.tools(ctx, "") {
+		if count[t.Server]++; count[t.Server] == 1 {
+			servers = append(servers, t.Server)
+		}
+	}
+	if len(servers) < 2 {
+		return ""
+	}
+	all := spelled(servers, serverIdentifier)
+	for i, s := range servers {
+		all[i] += fmt.Sprintf(" (%d)", count[s])
+	}
+	return "Tools by server: " + list(all) + "."
 }
 
 // offered returns the tools of a server, or of all servers for "", that the policy does

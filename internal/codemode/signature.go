@@ -95,6 +95,7 @@ const (
 	maxDepth      = 3   // nesting of a type
 	maxMembers    = 20  // of an object type
 	maxUnion      = 10  // alternatives of a type
+	maxEnum       = 20  // values of a type
 )
 
 // A signer writes the signatures of tools for a language.
@@ -268,10 +269,13 @@ var typeNames = map[string][2]string{
 func (s signer) typeName(schema *jsonschema.Schema, depth int) string {
 	l := s.language
 	unknown := [2]string{"Any", "any"}[l]
-	if schema == nil || depth > maxDepth {
+	if schema == nil {
 		return unknown
 	}
-	name := s.exactType(schema, depth)
+	name := ""
+	if depth <= maxDepth || isLeaf(schema) {
+		name = s.exactType(schema, depth)
+	}
 	switch {
 	case name != "" && len(name) <= maxType:
 		return name
@@ -284,8 +288,13 @@ func (s signer) typeName(schema *jsonschema.Schema, depth int) string {
 // exactType returns "" for a schema that allows everything, or cannot be written.
 func (s signer) exactType(schema *jsonschema.Schema, depth int) string {
 	l := s.language
-	if len(schema.Enum) > 0 && len(schema.Enum) <= maxUnion {
+	if len(schema.Enum) > 0 && len(schema.Enum) <= maxEnum {
 		return enumType(schema.Enum, l)
+	}
+	if schema.Const != nil {
+		if name := enumType([]any{*schema.Const}, l); name != "" {
+			return name
+		}
 	}
 	if schema.Type == "array" && schema.Items != nil {
 		item := s.typeName(schema.Items, depth+1)

@@ -40,6 +40,11 @@ var searchTools = define(info{
 		out.Notes = append(out.Notes, "No tool has one of these words in its name or description: leave out query to list others.")
 	}
 	if more := matches - len(found); more > 0 {
+		if in.Query == "" {
+			if by := c.broker.Servers(ctx); by != "" {
+				out.Notes = append(out.Notes, by)
+			}
+		}
 		out.Notes = append(out.Notes, fmt.Sprintf("%d more match: narrow the query, or raise limit (to 100).", more))
 	}
 	out.Notes = append(out.Notes, c.broker.Missing(ctx, in.Query)...)

@@ -1,0 +1,67 @@
+package tools
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/box"
+	"github.com/glovebox-dev/glovebox/internal/codemode"
+)
+
+// twoServers offers the tools of two servers, and calls none.
+type twoServers struct{}
+
+func (twoServers) Names() []string { return []string{"many", "few"} }
+
+func (twoServers) Tools(_ context.Context, server string) (all []codemode.Tool) {
+	add := func(of, name string) {
+		if server == "" || server == of {
+			all = append(all, codemode.Tool{Server: of, Tool: &mcp.Tool{Name: name, InputSchema: json.RawMessage(`{"type":"object"}`)}})
+		}
+	}
+	for i := range 12 {
+		add("many", fmt.Sprintf("t%d", i))
+	}
+	add("few", "one")
+	return all
+}
+
+func (twoServers) Unavailable(context.Context, string, string) *codemode.Error { return nil }
+
+func (twoServers) Call(context.Context, codemode.Tool, json.RawMessage) (*mcp.CallToolResult, error) {
+	return nil, fmt.Errorf("not called")
+}
+
+// TestSearchTools_allServers checks that a model which searches without words hears of each server.
+func TestSearchTools_allServers(t *testing.T) {
+	broker := codemode.New(codemode.Options{Servers: twoServers{}})
+	handlers := Handlers(Deps{Code: func(box.Owner) *codemode.Broker { return broker }}, nil)
+	for arguments, want := range map[string]string{
+		`{"detail": "names"}`:                  "many.t8\nfew.one\n[13 tools]\nTools by server: many (12), few (1).\n3 more match: narrow the query, or raise limit (to 100).",
+		`{"detail": "names", "limit": 20}`:     "many.t11\nfew.one\n[13 tools]",
+		`{"detail": "names", "query": "t"}`:    "many.t9\n[12 tools]\n2 more match: narrow the query, or raise limit (to 100).",
+		`{"detail": "full", "limit": 2}`:       "class few:  # tools.few\n",
+		`{"detail": "signatures", "limit": 1}`: "tools.many.t0() -> Any  # [needs approval]\n[13 tools]\nTools by server: ",
+	} {
+		res, err := handlers["search_tools"](t.Context(), &mcp.CallToolRequest{Params: &mcp.CallToolParamsRaw{Name: "search_tools", Arguments: json.RawMessage(arguments)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := res.Content[0].(*mcp.TextContent).Text; !strings.Contains(got+"\n", want+"\n") && !strings.Contains(got, want) {
+			t.Errorf("%s: got %q, want %q", arguments, got, want)
+		}
+	}
+	// Twice named, once described.
+	res, err := handlers["describe_tools"](t.Context(), &mcp.CallToolRequest{Params: &mcp.CallToolParamsRaw{Name: "describe_tools", Arguments: json.RawMessage(`{"names": ["few.one", "few", "few.one"]}`)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := res.Content[0].(*mcp.TextContent).Text; strings.Count(got, "def one(") != 1 || !strings.Contains(got, "[1 tool]") {
+		t.Errorf("got %q", got)
+	}
+}
