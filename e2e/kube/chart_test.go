@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -25,7 +26,9 @@ import (
 type release struct {
 	*program
 	token   string
-	objects string // rendered
+	metrics string   // a token of the scope metrics
+	tool    string   // helm
+	values  []string // flags of helm
 }
 
 const (
@@ -39,9 +42,10 @@ const (
 func install(t *testing.T) *release {
 	t.Helper()
 	r := &release{program: onCluster(t)}
-	tool, chart, image := os.Getenv("GLOVEBOX_TEST_CHART_TOOL"), os.Getenv("GLOVEBOX_TEST_CHART"), os.Getenv("GLOVEBOX_TEST_SERVER_IMAGE")
-	if tool == "" || chart == "" || image == "" {
-		t.Skip("there is no image of the server; run make test-kube")
+	chart, image := os.Getenv("GLOVEBOX_TEST_CHART"), os.Getenv("GLOVEBOX_TEST_SERVER_IMAGE")
+	r.tool = os.Getenv("GLOVEBOX_TEST_HELM")
+	if r.tool == "" || chart == "" || image == "" {
+		t.Skip("there is no Helm, or no image of the server; run make test-kube")
 	}
 	for name, profile := range map[string]string{serversIn: "restricted", boxesIn: "baseline"} {
 		r.control(t, "create", "namespace", name)
@@ -49,40 +53,48 @@ func install(t *testing.T) *release {
 		t.Cleanup(func() { r.control(t, "delete", "namespace", name, "--wait=false") })
 	}
 	tokens := filepath.Join(t.TempDir(), "tokens.toml")
-	out, err := exec.Command(r.path, "token", "new", "--name", "alice", "--tokens-file", tokens).Output()
-	if err != nil {
-		t.Fatal(err)
+	for token, flags := range map[*string][]string{&r.token: {"--name", "alice"}, &r.metrics: {"--name", "prometheus", "--scope", "metrics"}} {
+		out, err := exec.Command(r.path, append([]string{"token", "new", "--tokens-file", tokens}, flags...)...).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		*token = strings.TrimSpace(string(out))
 	}
-	r.token = strings.TrimSpace(string(out))
 	r.control(t, "create", "secret", "generic", "glovebox-tokens", "-n", serversIn, "--from-file="+tokens)
 
 	name, digest, _ := strings.Cut(image, "@")
-	render := exec.Command(tool, "template", chart, "--namespace", serversIn,
-		"--set", "image.repository="+name, "--set", "image.digest="+digest, "--set", "image.pullPolicy=Never", "--set", "replicas=1",
-		"--set", "boxes.image="+os.Getenv("GLOVEBOX_TEST_BOX_IMAGE"), "--set", "boxes.helperImage="+os.Getenv("GLOVEBOX_TEST_HELPER_IMAGE"),
-		"--set", "boxes.namespace="+boxesIn, "--set", "tokens.existingSecret=glovebox-tokens", "--set", "tls.behindProxy=true",
+	r.values = []string{chart, "--namespace", serversIn,
+		"--set", "image.repository=" + name, "--set", "image.digest=" + digest, "--set", "image.pullPolicy=Never", "--set", "replicas=1",
+		"--set", "boxes.image=" + os.Getenv("GLOVEBOX_TEST_BOX_IMAGE"), "--set", "boxes.helperImage=" + os.Getenv("GLOVEBOX_TEST_HELPER_IMAGE"),
+		"--set", "boxes.namespace=" + boxesIn, "--set", "tokens.existingSecret=glovebox-tokens", "--set", "tls.behindProxy=true",
 		// The node's two processors are for boxes.
-		"--set", "resources.requests.cpu=0", "--set", "shutdown.drainSeconds=60", "--set", "config.GLOVEBOX_LOG_LEVEL=debug")
-	render.Dir = "/" // the test's own directory has no path in the mount namespace of the cluster
-	rendered, err := render.CombinedOutput()
-	if err != nil {
-		t.Fatalf("render the chart: %v\n%s", err, rendered)
+		"--set", "resources.requests.cpu=0", "--set", "shutdown.drainSeconds=60", "--set-string", "config.GLOVEBOX_LOG_LEVEL=debug"}
+	t.Cleanup(func() { r.control(t, "delete", "clusterrole,clusterrolebinding", "glovebox", "--ignore-not-found") })
+	if notes := r.helm(t, append([]string{"install", "glovebox"}, r.values...)...); !strings.Contains(notes, "rollout status deployment/glovebox") {
+		t.Errorf("helm prints\n%s", notes)
 	}
-	r.objects = filepath.Join(t.TempDir(), "objects.yaml")
-	if err := os.WriteFile(r.objects, rendered, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	r.control(t, "apply", "--validate=strict", "-f", r.objects)
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Log(r.control(t, "describe", "pods", "-n", serversIn))
 			t.Log(r.control(t, "logs", "-n", serversIn, "-l", "app.kubernetes.io/component=server", "--tail=60", "--prefix", "--ignore-errors"))
 			t.Log(r.control(t, "get", "pods", "-n", boxesIn, "-o", "wide"))
 		}
-		r.control(t, "delete", "-f", r.objects, "--ignore-not-found", "--wait=false")
 	})
 	r.rolledOut(t)
 	return r
+}
+
+// helm runs Helm, and returns what it prints.
+func (r *release) helm(t *testing.T, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(r.tool, args...)
+	cmd.Env = append(slices.Clone(r.env), "HOME="+t.TempDir())
+	cmd.Dir = "/" // the test's own directory has no path in the mount namespace of the cluster
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("helm %q: %v\n%s", args, err, out)
+	}
+	return string(out)
 }
 
 func (r *release) rolledOut(t *testing.T) {
@@ -165,13 +177,7 @@ func TestChart_ServesFromInsideTheCluster(t *testing.T) {
 
 	r.lacksRight(t)
 
-	// A second server starts while the first one serves.
-	r.control(t, "scale", "-n", serversIn, "deployment/glovebox", "--replicas=2")
-	r.rolledOut(t)
-	both := r.servers(t)
-	if len(both) != 2 {
-		t.Fatalf("there are the servers %q", both)
-	}
+	both := r.scalesUp(t)
 
 	// Through the Service: each request is a connection of its own, and all of them reach
 	// the server that has the MCP session and the box.
@@ -192,8 +198,10 @@ func TestChart_ServesFromInsideTheCluster(t *testing.T) {
 	if list := r.boxes(t); len(list) != 1 {
 		t.Errorf("there is one session, and the Pods %q", list)
 	}
+	analyze(ctx, t, c, first.SessionID)
 	call(ctx, t, c, "stop_session", map[string]any{"session_id": first.SessionID})
 
+	r.scraped(t, service)
 	r.forwarded(ctx, t)
 	r.policies(t)
 	r.endsServer(ctx, t, both[0], both[1])
@@ -208,7 +216,60 @@ func TestChart_ServesFromInsideTheCluster(t *testing.T) {
 	if leases := r.control(t, "get", "leases", "-n", boxesIn, "-o", "name"); leases != "" {
 		t.Errorf("the servers have left %s", leases)
 	}
-	r.control(t, "delete", "-f", r.objects, "--wait=true", "--timeout="+chartWait.String())
+	r.helm(t, "uninstall", "glovebox", "--namespace", serversIn, "--wait", "--timeout", chartWait.String())
+	if left := r.control(t, "get", "deployments,services,networkpolicies,roles,rolebindings,hpa,pdb", "-A", "-l", "app.kubernetes.io/instance=glovebox", "-o", "name"); left != "" {
+		t.Errorf("helm has left %s", left)
+	}
+}
+
+// scalesUp upgrades the release to at least two servers, which the autoscaler of the
+// cluster starts while the first one serves, and returns both.
+func (r *release) scalesUp(t *testing.T) []server {
+	t.Helper()
+	first := r.servers(t)
+	r.helm(t, append([]string{"upgrade", "glovebox",
+		"--set", "autoscaling.enabled=true", "--set", "autoscaling.cpuPercent=0", "--set", "autoscaling.calls.average=8"}, r.values...)...)
+	polltest.Until(t, chartWait, "the autoscaler has asked for a second server", func() bool {
+		return r.control(t, "get", "deployment", "-n", serversIn, "glovebox", "-o", "jsonpath={.spec.replicas}") == "2"
+	})
+	r.rolledOut(t)
+	both := r.servers(t)
+	if len(first) != 1 || len(both) != 2 || !slices.Contains(both, first[0]) {
+		t.Fatalf("there were the servers %q, and are %q", first, both)
+	}
+	polltest.Until(t, chartWait, "the disruption budget allows one eviction", func() bool {
+		return r.control(t, "get", "pdb", "-n", serversIn, "glovebox", "-o", "jsonpath={.status.disruptionsAllowed}") == "1"
+	})
+	return both
+}
+
+// evict asks to end a Pod, as kubectl drain does, which a disruption budget may refuse.
+func (r *release) evict(t *testing.T, pod string) (refused bool) {
+	t.Helper()
+	cmd := exec.Command(r.kubectl, "create", "--raw", "/api/v1/namespaces/"+serversIn+"/pods/"+pod+"/eviction", "-f", "-")
+	cmd.Env = r.env
+	cmd.Stdin = strings.NewReader(fmt.Sprintf(`{"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": %q, "namespace": %q}}`, pod, serversIn))
+	out, err := cmd.CombinedOutput()
+	if err != nil && !strings.Contains(string(out), "disruption budget") {
+		t.Fatalf("evict %s: %v\n%s", pod, err, out)
+	}
+	return err != nil
+}
+
+// scraped reads the metrics as the ServiceMonitor of the chart does.
+func (r *release) scraped(t *testing.T, service string) {
+	t.Helper()
+	for token, want := range map[string]int{r.metrics: http.StatusOK, r.token: http.StatusForbidden} {
+		res, err := (&http.Client{Transport: &bearer{&http.Transport{DisableKeepAlives: true}, token}}).Get("http://" + service + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(io.LimitReader(res.Body, 4<<20))
+		res.Body.Close()
+		if err != nil || res.StatusCode != want || want == http.StatusOK && !strings.Contains(string(text), "\nglovebox_box_calls{") {
+			t.Errorf("the metrics answer %s, %v", res.Status, err)
+		}
+	}
 }
 
 // lacksRight takes a right of the chart's Role away: the doctor in the server's Pod names it.
@@ -280,7 +341,7 @@ func (r *release) policies(t *testing.T) {
 	}
 }
 
-// endsServer deletes the Pod of a server while it works. Its call finishes, and the boxes
+// endsServer evicts the Pod of a server while it works. Its call finishes, and the boxes
 // of the other server go on; its own boxes end, and their sessions are new elsewhere.
 func (r *release) endsServer(ctx context.Context, t *testing.T, leaving, staying server) {
 	t.Helper()
@@ -308,7 +369,12 @@ func (r *release) endsServer(ctx context.Context, t *testing.T, leaving, staying
 		res, err := a.CallTool(ctx, &mcp.CallToolParams{Name: "download_file", Arguments: map[string]any{"session_id": gone, "path": "begun"}})
 		return err == nil && !res.IsError
 	})
-	r.control(t, "delete", "pod", "-n", serversIn, leaving.name, "--wait=false")
+	if r.evict(t, leaving.name) {
+		t.Fatal("the disruption budget refuses the first eviction")
+	}
+	if !r.evict(t, staying.name) {
+		t.Fatal("the disruption budget lets both servers be evicted at once")
+	}
 	if z := call(ctx, t, b, "execute_code", map[string]any{"code": "z", "session_id": kept}); strings.TrimSpace(z.Stdout) != "2" {
 		t.Errorf("while a server ends, a session of the other one answers %+v", z)
 	}
