@@ -271,6 +271,38 @@ func TestChart_ImagesByDigest(t *testing.T) {
 	}
 }
 
+// TestChart_PassesSettings: each value that is a setting of the server reaches it, and what
+// is not set leaves the server's default.
+func TestChart_PassesSettings(t *testing.T) {
+	env := func(settings ...string) map[string]any {
+		all := make(map[string]any)
+		for _, e := range at(objects(t, settings...)["Deployment glovebox"], "spec", "template", "spec", "containers", 0, "env").([]any) {
+			name := at(e, "name").(string)
+			if _, twice := all[name]; twice {
+				t.Errorf("%s is there twice", name)
+			}
+			all[name] = at(e, "value")
+		}
+		return all
+	}
+	for _, name := range []string{"GLOVEBOX_KUBE_WARM", "GLOVEBOX_BEHIND_PROXY", "MSB_MAX_SESSIONS"} {
+		if v, ok := env()[name]; ok {
+			t.Errorf("by default, %s is %v", name, v)
+		}
+	}
+	got := env("boxes.warm=2", "boxes.namespace=other", "boxes.runtimeClass=kata", "shutdown.drainSeconds=9", "listenAddress=::",
+		"tls.existingSecret=", "tls.behindProxy=true", "config.MSB_MAX_SESSIONS=20", "config.GLOVEBOX_LOG_FORMAT=text")
+	want := map[string]any{
+		"GLOVEBOX_ENGINE": "kube", "GLOVEBOX_IMAGE": "python@" + digest, "GLOVEBOX_KUBE_HELPER_IMAGE": "registry.example/team/helper@" + digest,
+		"GLOVEBOX_KUBE_NAMESPACE": "other", "GLOVEBOX_KUBE_RUNTIME_CLASS": "kata", "GLOVEBOX_KUBE_WARM": "2", "GLOVEBOX_STATE_DIR": "/var/lib/glovebox",
+		"GLOVEBOX_DRAIN_TIMEOUT": "9", "MCP_SERVER_HOST": "::", "MCP_SERVER_PORT": "8775", "GLOVEBOX_TOKENS_FILE": "/etc/glovebox/tokens/tokens.toml",
+		"GLOVEBOX_BEHIND_PROXY": "true", "GLOVEBOX_LOG_FORMAT": "text", "MSB_MAX_SESSIONS": "20",
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("the variables are\n%v, want\n%v", got, want)
+	}
+}
+
 // TestChart_MakesNoSecret: secrets are files of Secrets that exist, never objects of the
 // chart or variables.
 func TestChart_MakesNoSecret(t *testing.T) {
@@ -322,7 +354,7 @@ func TestChart_NotesNameObjects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"kubectl --namespace tools rollout status deployment/a-glovebox", "port-forward service/a-glovebox 443", "https://127.0.0.1:443/mcp", "Mcp-Session-Id"} {
+	for _, want := range []string{"kubectl --namespace tools rollout status deployment/a-glovebox", "port-forward service/a-glovebox 443", "https://127.0.0.1:443/mcp", "Mcp-Session-Id", "scale deployment/a-glovebox --replicas=0", "instance=a --timeout=365s"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the notes lack %q:\n%s", want, text)
 		}
