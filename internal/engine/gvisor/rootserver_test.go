@@ -134,3 +134,74 @@ func TestRootServer_HostileSentry(t *testing.T) {
 		c.Close()
 	}
 }
+
+// FuzzRootServer sends what a sentry that was taken over might send. The server ends, and has
+// given nothing but descriptors of the root.
+func FuzzRootServer(f *testing.F) {
+	header := func(kind lisafs.MID, size uint32) []byte {
+		b := binary.NativeEndian.AppendUint32(nil, size)
+		return append(binary.NativeEndian.AppendUint16(b, uint16(kind)), 0, 0)
+	}
+	f.Add(header(lisafs.Mount, 0))
+	f.Add(append(header(lisafs.OpenAt, 2), append([]byte("xx"), header(lisafs.Close, 0)...)...))
+	f.Add(header(lisafs.Walk, 1<<31))
+	root, err := os.Open(f.TempDir())
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { root.Close() })
+	own, err := root.Stat()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		pair, err := newPair()
+		if err != nil {
+			t.Fatal(err)
+		}
+		sentry, err := net.FileConn(pair.sentry)
+		pair.sentry.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sentry.Close()
+		s, err := serveRoot(pair.gofer, root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.close()
+		go func() {
+			sentry.Write(b) // the server may have ended
+			sentry.(*net.UnixConn).CloseWrite()
+		}()
+		answer, oob := make([]byte, 4096), make([]byte, 256)
+		for {
+			n, m, _, _, err := sentry.(*net.UnixConn).ReadMsgUnix(answer, oob)
+			if err != nil || n == 0 {
+				break
+			}
+			messages, err := unix.ParseSocketControlMessage(oob[:m])
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range messages {
+				fds, err := unix.ParseUnixRights(&messages[i])
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, fd := range fds {
+					file := os.NewFile(uintptr(fd), "given")
+					if info, err := file.Stat(); err != nil || !os.SameFile(info, own) {
+						t.Errorf("%x gets a descriptor of another file: %v", b, err)
+					}
+					file.Close()
+				}
+			}
+		}
+		select {
+		case <-s.done:
+		case <-time.After(10 * time.Second):
+			t.Errorf("%x: the server did not end", b)
+		}
+	})
+}
