@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// FuzzSession receives frames that a hostile other end might send. Whatever they are, the
+// FuzzSession receives frames that a hostile other end might send. The
 // session holds a bounded number of bytes, and both ends' counts stay consistent.
 func FuzzSession(f *testing.F) {
 	f.Add([]byte("D\x00\x00\x00\x02hiR\x00\x00\x00\x00\x00\x00\x00\x03"))
