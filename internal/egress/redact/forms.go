@@ -11,26 +11,59 @@ import (
 	"strings"
 )
 
+// fold maps ASCII letters to lower case: forms are found in any case, since hosts return
+// values in that of a header's name or of a lookup, and escapes have digits of either case.
+var fold = func() (table [256]byte) {
+	for i := range table {
+		table[i] = byte(i)
+		if 'A' <= i && i <= 'Z' {
+			table[i] += 'a' - 'A'
+		}
+	}
+	return table
+}()
+
+// lower returns s with its ASCII letters in lower case, and upper with them in upper case. All
+// other bytes stay as they are.
+func lower(s string) string {
+	b := []byte(s)
+	for i, c := range b {
+		b[i] = fold[c]
+	}
+	return string(b)
+}
+
+func upper(s string) string {
+	b := []byte(s)
+	for i, c := range b {
+		if 'a' <= c && c <= 'z' {
+			b[i] -= 'a' - 'A'
+		}
+	}
+	return string(b)
+}
+
 // forms returns value and the encodings of it that servers commonly return: base64 at
-// any position in another text, hexadecimal, and escaped for URLs, JSON and HTML. Forms
-// may occur twice.
+// any position in another text, hexadecimal, and escaped for URLs, JSON and HTML. The case
+// of ASCII letters in a form does not count, but base64 and hexadecimal also encode the case
+// of the value: there are forms of it in lower and in upper case. Forms may occur twice.
 func forms(value string) []string {
 	query := url.QueryEscape(value)
 	escaped := html.EscapeString(value)
-	lower := hex.EncodeToString([]byte(value))
 	all := []string{
 		value,
-		lower, strings.ToUpper(lower),
 		query, strings.ReplaceAll(query, "+", "%20"), url.PathEscape(value),
-		lowerEscapes(query), lowerEscapes(url.PathEscape(value)),
 		inJSON(value, true), inJSON(value, false), strings.ReplaceAll(inJSON(value, false), "/", `\/`),
 		escaped, strings.NewReplacer("&#34;", "&quot;", "&#39;", "&apos;").Replace(escaped),
 	}
-	for _, format := range []string{"%%%02x", "%%%02X", `\u%04x`, `\u%04X`, `\x%02x`, `\x%02X`, "&#%d;", "&#x%x;", "&#x%X;"} {
+	for _, format := range []string{"%%%02x", `\u%04x`, `\x%02x`, "&#%d;", "&#x%x;"} {
 		all = append(all, eachByte(value, format))
 	}
-	for at := range 3 {
-		all = append(all, base64At(base64.RawStdEncoding, value, at), base64At(base64.RawURLEncoding, value, at))
+	for _, v := range []string{value, lower(value), upper(value)} {
+		all = append(all, hex.EncodeToString([]byte(v)))
+		for at := range 3 {
+			all = append(all, base64At(base64.RawStdEncoding, v, at), base64At(base64.RawURLEncoding, v, at))
+		}
 	}
 	return all
 }
@@ -42,17 +75,6 @@ func eachByte(value, format string) string {
 		fmt.Fprintf(&b, format, value[i])
 	}
 	return b.String()
-}
-
-// lowerEscapes writes the hexadecimal digits of the escapes in lower case.
-func lowerEscapes(escaped string) string {
-	b := []byte(escaped)
-	for i := 0; i+2 < len(b); i++ {
-		if b[i] == '%' {
-			copy(b[i:i+3], bytes.ToLower(b[i:i+3]))
-		}
-	}
-	return string(b)
 }
 
 // inJSON returns value as the content of a JSON string.

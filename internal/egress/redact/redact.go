@@ -1,4 +1,5 @@
-// Package redact masks secret values in streams of bytes, also in their usual encodings.
+// Package redact masks secret values in streams of bytes, also in their usual encodings, and
+// with their ASCII letters in another case.
 //
 // A mask is as long as what it replaces, so that lengths, offsets and frames around it
 // stay right. Time and memory are linear in the length of the data and the values.
@@ -6,7 +7,6 @@ package redact
 
 import (
 	"fmt"
-	"strings"
 )
 
 const (
@@ -24,12 +24,11 @@ const (
 // label begins a mask that has room for it.
 const label = "gbx-redacted"
 
-// Set is an automaton (Aho-Corasick) that finds all forms of some values. It is
-// immutable: its methods may be called concurrently.
+// Set is an automaton (Aho-Corasick) that finds all forms of some values, in any case. It
+// reads every character through fold. It is immutable: its methods may be called concurrently.
 type Set struct {
 	nodes []node
 	start [256]int32 // the children of the root
-	names []string   // the values in lower case
 }
 
 // node is a state: a prefix of forms. Node 0 is the root, the empty prefix.
@@ -58,7 +57,6 @@ func New(values ...string) (*Set, error) {
 		for _, form := range forms(v) {
 			s.add(form, min(maxEarly, len(v)/8))
 		}
-		s.names = append(s.names, strings.ToLower(v))
 	}
 	s.link()
 	return s, nil
@@ -68,12 +66,13 @@ func New(values ...string) (*Set, error) {
 func (s *Set) add(form string, early int) {
 	at := int32(0)
 	for i := range len(form) {
-		next := s.childOf(at, form[i])
+		c := fold[form[i]]
+		next := s.childOf(at, c)
 		if next == 0 {
 			next = int32(len(s.nodes))
-			s.nodes = append(s.nodes, node{depth: int32(i + 1), char: form[i], early: true})
+			s.nodes = append(s.nodes, node{depth: int32(i + 1), char: c, early: true})
 			if at == 0 {
-				s.start[form[i]] = next
+				s.start[c] = next
 			}
 			s.nodes[next].next, s.nodes[at].child = s.nodes[at].child, next
 		}
@@ -116,7 +115,7 @@ func (s *Set) link() {
 	}
 }
 
-// step returns the state after state at has read c.
+// step returns the state after state at has read c, which is folded.
 func (s *Set) step(at int32, c byte) int32 {
 	for at != 0 {
 		if n := s.childOf(at, c); n != 0 {
@@ -140,30 +139,15 @@ func (s *Set) String(text string) string {
 // begins reports whether text has a byte with which a form begins.
 func (s *Set) begins(text string) bool {
 	for i := range len(text) {
-		if s.start[text[i]] != 0 {
+		if s.start[fold[text[i]]] != 0 {
 			return true
 		}
 	}
 	return false
 }
 
-// InName reports whether name, which has no case, such as that of a header, contains a
-// value.
-func (s *Set) InName(name string) bool {
-	if len(name) < MinValue {
-		return false
-	}
-	if s.String(name) != name {
-		return true
-	}
-	name = strings.ToLower(name)
-	for _, v := range s.names {
-		if strings.Contains(name, v) {
-			return true
-		}
-	}
-	return false
-}
+// InName reports whether name, such as that of a header, contains a value.
+func (s *Set) InName(name string) bool { return len(name) >= MinValue && s.String(name) != name }
 
 // Stream returns a stream that has read nothing yet.
 func (s *Set) Stream() *Stream { return &Stream{set: s} }
@@ -186,7 +170,7 @@ func (st *Stream) Append(dst, p []byte) []byte {
 	dst = append(append(dst, st.held...), p...)
 	state := st.state
 	for i := base + len(st.held); i < len(dst); i++ {
-		c := dst[i]
+		c := fold[dst[i]]
 		if state == 0 {
 			state = s.start[c]
 		} else {
