@@ -42,13 +42,17 @@ func parseCopies(args []string, volumes []config.Volume) ([]transfer, error) {
 				t.from, t.to = arg[:i], arg[i+1:]
 			}
 		}
-		info, err := os.Stat(t.from)
-		if err != nil {
-			return nil, fmt.Errorf("--copy: %w", err)
-		}
 		abs, err := filepath.Abs(t.from)
 		if err != nil {
-			return nil, fmt.Errorf("--copy: %w", err)
+			return nil, fmt.Errorf("--copy %q: %w", arg, err)
+		}
+		info, err := os.Stat(t.from)
+		if at, ok := errors.AsType[*fs.PathError](err); ok {
+			// The system call says nothing to people; the path that was tried does.
+			return nil, fmt.Errorf("--copy %q: %q on this machine: %w", arg, abs, at.Err)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("--copy %q: %w", arg, err)
 		}
 		base := filepath.Base(abs) // also of "."
 		if t.to, err = copyDest(t.to, base, info.IsDir(), volumes); err != nil {

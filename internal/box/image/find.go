@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/owned"
 )
 
@@ -82,7 +81,7 @@ func find(ctx context.Context, opts FindOptions) ([]answer, error) {
 			}
 			if err != nil {
 				if named != "" {
-					return nil, fmt.Errorf("use %q for %s: %w: %w", named, language, err, engine.ErrInvalid)
+					return nil, invalidError{fmt.Errorf("use %q for %s: %w", named, language, err)}
 				}
 				continue // broken or not what its name says: the next one may do
 			}

@@ -72,14 +72,14 @@ func Directory(dir string) (*Image, error) {
 		return nil, fmt.Errorf("find image directory: %w", err)
 	}
 	if dir, err = filepath.EvalSymlinks(dir); err != nil {
-		return nil, fmt.Errorf("find image directory: %w: %w", err, engine.ErrInvalid)
+		return nil, invalidError{fmt.Errorf("find image directory: %w", withoutCall(err))}
 	}
 	info, err := os.Stat(dir)
 	if err != nil {
 		return nil, fmt.Errorf("find image directory: %w", err)
 	}
 	if !info.IsDir() || dir == "/" {
-		return nil, fmt.Errorf("use %q as image: not a directory of its own: %w", dir, engine.ErrInvalid)
+		return nil, invalidError{fmt.Errorf("use %q as image: not a directory of its own", dir)}
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -102,6 +102,20 @@ func Directory(dir string) (*Image, error) {
 		img.Warnings = append(img.Warnings, warning)
 	}
 	return img, nil
+}
+
+// invalidError is an engine.ErrInvalid whose text is for people.
+type invalidError struct{ error }
+
+func (e invalidError) Unwrap() []error { return []error{e.error, engine.ErrInvalid} }
+
+// withoutCall returns an error of the file system with its path and without the system call,
+// which says nothing to people.
+func withoutCall(err error) error {
+	if at, ok := errors.AsType[*fs.PathError](err); ok {
+		return fmt.Errorf("%q: %w", at.Path, at.Err)
+	}
+	return err
 }
 
 // prefixes are where interpreters are installed in images.

@@ -21,7 +21,7 @@ const (
 	Unreachable         // there was no connection
 )
 
-// A RegistryError is an error of looking up an image in a registry.
+// A RegistryError is an error of looking up an image in a registry, or of fetching its parts.
 type RegistryError struct {
 	Registry string // host, with a port if it is not that of HTTPS
 	Problem  Problem
@@ -46,6 +46,18 @@ func problemOf(err error) Problem {
 		return Unreachable
 	}
 	return Other
+}
+
+// problemOfPart classifies an error of the config or of a layer of an image that the registry
+// has. That the part is missing, or that another server refuses it to which the registry
+// sent the request, has no remedy here.
+func problemOfPart(err error, registry string) Problem {
+	problem := problemOf(err)
+	answer, ok := errors.AsType[*protocol.Error](err)
+	if problem == Missing || problem == Denied && ok && answer.Request != nil && answer.Request.URL.Host != registry {
+		return Other
+	}
+	return problem
 }
 
 // invalidRef is an error in a reference to an image.

@@ -36,6 +36,10 @@ func openRegistry(ctx context.Context, ref string) (*content, error) {
 	if err != nil {
 		return nil, &RegistryError{Registry: registry, Problem: problemOf(err), Err: err}
 	}
+	// part returns an error of what belongs to the image, which the registry has.
+	part := func(err error) error {
+		return &RegistryError{Registry: registry, Problem: problemOfPart(err, registry), Err: err}
+	}
 	m, err := img.Manifest()
 	if err != nil {
 		return nil, err
@@ -49,7 +53,7 @@ func openRegistry(ctx context.Context, ref string) (*content, error) {
 	}
 	config, err := img.RawConfigFile()
 	if err != nil {
-		return nil, err
+		return nil, part(err)
 	}
 	var layers []layer
 	for _, d := range m.Layers {
@@ -61,7 +65,11 @@ func openRegistry(ctx context.Context, ref string) (*content, error) {
 			if err != nil {
 				return nil, err
 			}
-			return l.Compressed() // verifies its digest and size
+			stored, err := l.Compressed() // verifies its digest and size
+			if err != nil {
+				return nil, part(err)
+			}
+			return stored, nil
 		}})
 	}
 	return newContent(digest.String(), config, m.Config.Digest.String(), layers)

@@ -614,6 +614,38 @@ func TestRegistry_Problems(t *testing.T) {
 			t.Errorf("got %+v (%v), want the problem %v of %s", got, err, want, host)
 		}
 	}
+	// Parts of an image can be refused, too: a token may be for the manifest only.
+	for part, want := range map[string]Problem{"config": Denied, "layer": Denied, "missing": Other, "elsewhere": Other} {
+		img := sampleImage(t)
+		config, err := img.ConfigName()
+		if err != nil {
+			t.Fatal(err)
+		}
+		other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "expired", http.StatusForbidden) }))
+		defer other.Close()
+		var refuses atomic.Bool
+		host := serveRegistry(t, func(h http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_, digest, blob := strings.Cut(r.URL.Path, "/blobs/")
+				switch {
+				case !refuses.Load() || !blob || (digest == config.String()) != (part == "config"):
+					h.ServeHTTP(w, r)
+				case part == "missing":
+					http.Error(w, `{"errors":[{"code":"BLOB_UNKNOWN"}]}`, http.StatusNotFound)
+				case part == "elsewhere":
+					http.Redirect(w, r, other.URL, http.StatusTemporaryRedirect)
+				default:
+					http.Error(w, `{"errors":[{"code":"DENIED"}]}`, http.StatusForbidden)
+				}
+			})
+		})
+		push(t, host+"/team/app:1", img)
+		refuses.Store(true)
+		_, err = openStore(t).Pull(t.Context(), parse(t, host+"/team/app:1"), nil)
+		if got, ok := errors.AsType[*RegistryError](err); !ok || got.Problem != want || got.Registry != host {
+			t.Errorf("%s: got %+v (%v), want the problem %v of %s", part, got, err, want, host)
+		}
+	}
 	if got := problemOf(&net.OpError{Op: "dial", Err: &net.DNSError{Name: "nosuch.invalid", IsNotFound: true}}); got != Unreachable {
 		t.Errorf("a name that does not resolve: got %v, want %v", got, Unreachable)
 	}
