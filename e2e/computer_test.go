@@ -212,7 +212,7 @@ print(os.environ["API_TOKEN"][:15], urllib.request.urlopen(request).read().decod
 	start()
 	again := code("print(total + fourth.value, kept)\n"+call, "14 "+control, "gbx-secret-api- welcome; your token is ", "****")
 	command("git -C repo pull -q && echo pulled; curl -sS https://other.example.org/ 2>&1",
-		"pulled\n", "Glovebox refused other.example.org:443: this box is limited to less than the policy")
+		"pulled\n", "Glovebox refused other.example.org:443: the template of this box allows less than the policy")
 	for _, got := range []*answer{masked, again} {
 		if strings.Contains(got.text(), apiToken) {
 			t.Errorf("the box has read the token: %q", got.text())

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
 )
 
 // networkFailure matches what programs print when they need a network: resolvers
@@ -28,16 +29,28 @@ var reportedFailure = regexp.MustCompile(`(?m)^(?:ERROR: No matching distributio
 	`|<urlopen error \[Errno |NameResolutionError|\[Errno -[235]\] (?:Name or service not known|Temporary failure in name resolution|No address associated)` +
 	`|getaddrinfo (?:ENOTFOUND|EAI_AGAIN)\b`)
 
-// noNetwork is the note about the missing network, noNetworkAgain that for further
-// failures in the same box.
+// noNetwork is the note about the missing network, with what to ask the operator for, and
+// noNetworkAgain that for further failures in the same box.
 const (
 	noNetwork = "Boxes have no network: downloads and installs from a package index fail, and so does every retry. " +
-		"Use what is installed (python -m pip list, npm ls -g), upload the files (pip install ./x.whl works), or ask the operator of this server for a library or a network (--network pypi, --network npm)."
+		"Use what is installed (python -m pip list, npm ls -g), upload the files (pip install ./x.whl works), or ask the operator of this server for a library or a network (--network %s)."
 	noNetworkAgain = "Boxes have no network: retries fail as well."
 )
 
-// noNetworkByLimit is the note in a box that was narrowed to nothing.
-const noNetworkByLimit = "This box has no network, since it or its template was made without one: retries fail as well."
+// noNetworkByLimit returns the note in a box whose limits leave it no network.
+func (b *Box) noNetworkByLimit() string {
+	why := "the policy allows nothing of what it is limited to, " + describeLimits(b.limits)
+	for _, limit := range b.limits {
+		switch {
+		case len(limit.Allow) > 0:
+		case limit.Of == snapshot.OfTemplate:
+			why = "its template has none"
+		default:
+			why = "it was made without one (network: []); a new one without that argument has what the policy allows"
+		}
+	}
+	return fmt.Sprintf("This %s has no network, since %s. Retries fail as well.", b.key.kind, why)
+}
 
 // limitedNetwork is the note about a failure that no refusal explains, such as that of a
 // connection to an address without a name.
@@ -68,6 +81,17 @@ func (o outcome) networkFailed() bool {
 	// curl -s and wget -q leave nothing of a failure but the exit code.
 	quiet := (o.exitCode == 6 || o.exitCode == 56) && strings.Contains(o.source, "curl ") || o.exitCode == 4 && strings.Contains(o.source, "wget ")
 	return quiet && strings.TrimSpace(o.stderr) == "" && remoteURL(o.source)
+}
+
+// presets returns the presets of the network that the program probably needs, as a value of
+// --network. Packages of pip and npm can be repositories of GitHub.
+func (o outcome) presets() string {
+	for _, text := range []string{o.source, o.stderr, o.stdout} {
+		if strings.Contains(text, "github.com") || strings.Contains(text, "githubusercontent.com") {
+			return "pypi,npm,github"
+		}
+	}
+	return "pypi,npm"
 }
 
 // remoteURL reports whether a text has a URL of HTTP whose host is not the box itself.
@@ -115,8 +139,12 @@ func (b *Box) moduleNote(stderr string, allowed []string) string {
 		return fmt.Sprintf("The module '%s' was not found. Network: %s; everything else is refused. Install it from there (python -m pip install, npm install), upload it, or use what is there (help('modules'), npm ls -g).",
 			name, strings.Join(allowed, ", "))
 	}
-	return fmt.Sprintf("The module '%s' was not found, and boxes have no network to install it from. If it is your own, upload it or add its directory to the search path (sys.path, NODE_PATH). "+
-		"Use what is there (help('modules'), npm ls -g); the operator of this server can add libraries (docs/packages.md).", name)
+	have := "boxes have"
+	if len(b.limits) > 0 {
+		have = fmt.Sprintf("this %s has", b.key.kind)
+	}
+	return fmt.Sprintf("The module '%s' was not found, and %s no network to install it from. If it is your own, upload it or add its directory to the search path (sys.path, NODE_PATH). "+
+		"Use what is there (help('modules'), npm ls -g); the operator of this server can add libraries (docs/packages.md).", name, have)
 }
 
 // A packageIndex is where the packages of a language come from.
@@ -246,9 +274,9 @@ func (b *Box) hints(notes []string, o outcome, n networkState) []string {
 			network = fmt.Sprintf(limitedNetwork, strings.Join(n.allowed, ", "))
 		}
 	case len(b.limits) > 0:
-		network = noNetworkByLimit
+		network = b.noNetworkByLimit()
 	default:
-		network = noNetwork
+		network = fmt.Sprintf(noNetwork, o.presets())
 		if b.networkNoted.Swap(true) {
 			network = noNetworkAgain
 		}

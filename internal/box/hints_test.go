@@ -1,10 +1,12 @@
 package box
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
@@ -26,6 +28,42 @@ func TestLibraryNote(t *testing.T) {
 		got := o.libraryNote()
 		if c.want == "" && got != "" || !strings.Contains(got, c.want) {
 			t.Errorf("%q: %q: got %q, want %q", c.calls, c.stderr, got, c.want)
+		}
+	}
+}
+
+// A box without a network is told which presets the program would need.
+func TestHints_NameThePresets(t *testing.T) {
+	f := newFixture(t, nil)
+	for name, c := range map[string]struct {
+		o    outcome
+		want string
+	}{
+		"pip":         {outcome{failed: true, source: "pip install polars", stderr: "ERROR: No matching distribution found for polars"}, "(--network pypi,npm)."},
+		"pip and git": {outcome{failed: true, source: "pip install git+https://github.com/a/b", stderr: "fatal: unable to access 'https://github.com/a/b/': CONNECT tunnel failed, response 403"}, "(--network pypi,npm,github)."},
+		"npm and git": {outcome{failed: true, source: "npm install a/b", stderr: "npm error command git --no-replace-objects ls-remote ssh://git@github.com/a/b.git\nCould not resolve hostname github.com: Could not resolve host"}, "(--network pypi,npm,github)."},
+	} {
+		if got := strings.Join(f.session(t, "bob", strings.ReplaceAll(name, " ", "-")).hints(nil, c.o, networkState{}), "\n"); !strings.Contains(got, c.want) {
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// One note says that a narrowed box has no network, and what narrowed it.
+func TestHints_NarrowedToNothing(t *testing.T) {
+	b := newFixture(t, nil).session(t, "bob", "x")
+	o := outcome{failed: true, stderr: "curl: (6) Could not resolve host: a.example"}
+	for _, c := range []struct {
+		limits snapshot.NetLimits
+		want   string
+	}{
+		{snapshot.NetLimits{{Of: snapshot.OfBox}}, "This session has no network, since it was made without one (network: []); a new one without that argument has what the policy allows."},
+		{snapshot.NetLimits{{Of: snapshot.OfTemplate}}, "This session has no network, since its template has none."},
+		{snapshot.NetLimits{{Of: snapshot.OfBox, Allow: []string{"npm"}}}, "This session has no network, since the policy allows nothing of what it is limited to, [npm]."},
+	} {
+		b.limits = c.limits
+		if got := b.hints(nil, o, networkState{}); len(got) != 1 || !strings.Contains(got[0], c.want) {
+			t.Errorf("%v: got %q, want %q", c.limits, got, c.want)
 		}
 	}
 }
@@ -209,7 +247,7 @@ func TestHints_NetworkNoteInFullOncePerBox(t *testing.T) {
 	const code = "raise OSError('[Errno -3] Temporary failure in name resolution')"
 	for _, id := range []string{"a", "b"} {
 		s := f.session(t, "", id)
-		if res := run(t, s, code); len(res.Notes) != 1 || res.Notes[0] != noNetwork {
+		if res := run(t, s, code); len(res.Notes) != 1 || res.Notes[0] != fmt.Sprintf(noNetwork, "pypi,npm") {
 			t.Errorf("box %s: got the notes %q, want that there is no network", id, res.Notes)
 		}
 		if res := run(t, s, code); len(res.Notes) != 1 || res.Notes[0] != noNetworkAgain {

@@ -25,11 +25,11 @@ func (n *Network) narrowedText(target string, v policy.Verdict) string {
 	if v.Reason == policy.Off {
 		return fmt.Sprintf("Glovebox refused %s: %s. Do not retry or work around it.", target, offText(v))
 	}
-	remedy := "a new box whose argument network has it can reach it."
+	narrows, remedy := "this box was made with the argument network, which allows", "a new box whose argument network has it can reach it."
 	if v.Layer == LayerTemplate {
-		remedy = "the operator can add it to network of the template."
+		narrows, remedy = "the template of this box allows", "the operator can add it to network of the template."
 	}
-	return fmt.Sprintf("Glovebox refused %s: this box is limited to less than the policy (allowed: %s). Do not retry; %s", target, n.allowed(), remedy)
+	return fmt.Sprintf("Glovebox refused %s: %s less than the policy (allowed: %s). Do not retry; %s", target, narrows, n.allowed(), remedy)
 }
 
 // offText says which limit leaves a box without a network.
@@ -37,5 +37,5 @@ func offText(v policy.Verdict) string {
 	if v.Layer == LayerTemplate {
 		return "this box has no network: its template leaves it none"
 	}
-	return "this box has no network: it was made without one"
+	return "this box has no network: it was made without one (network: [])"
 }

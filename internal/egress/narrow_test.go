@@ -38,15 +38,25 @@ func TestNarrow_RefusalsAndChanges(t *testing.T) {
 			t.Errorf("%s: got %.400q, want %q", when, got, want)
 		}
 	}
+	why := func(when string, n *Network, want policy.Reason) {
+		t.Helper()
+		if refused := n.Take(); len(refused) == 0 || refused[len(refused)-1].Reason != string(want) {
+			t.Errorf("%s: why is %+v, want %s", when, refused, want)
+		}
+	}
 	if got := own.Allowed(); strings.Join(got, " ") != "a.example.org" || !own.Settings().On {
 		t.Errorf("allowed: got %q", got)
 	}
-	wants("by the box", get(own, "b.example.org"), "limited to less than the policy (allowed: a.example.org). Do not retry; a new box whose argument network has it can reach it.")
+	wants("by the box", get(own, "b.example.org"), "this box was made with the argument network, which allows less than the policy (allowed: a.example.org). Do not retry; a new box whose argument network has it can reach it.")
+	why("by the box", own, Narrowed)
 	wants("by the policy", get(own, "c.example.org"), "no rule allows it (allowed: a.example.org).")
-	wants("by the template", get(open(layer(t, LayerTemplate, "a.example.org")), "b.example.org"), "the operator can add it to network of the template.")
+	why("by the policy", own, policy.NoRule)
+	byTemplate := open(layer(t, LayerTemplate, "a.example.org"))
+	wants("by the template", get(byTemplate, "b.example.org"), "the template of this box allows less than the policy (allowed: a.example.org). Do not retry; the operator can add it to network of the template.")
+	why("by the template", byTemplate, Narrowed)
 
 	none := open(layer(t, LayerTemplate, "a.example.org"), layer(t, LayerBox))
-	wants("no network", get(none, "a.example.org"), "this box has no network: it was made without one. Do not retry")
+	wants("no network", get(none, "a.example.org"), "this box has no network: it was made without one (network: []). Do not retry")
 	if s := none.Settings(); s.On || !strings.Contains(s.Notice, "this box has no network: it was made without one") {
 		t.Errorf("settings without a network: %+v", s)
 	}

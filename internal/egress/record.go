@@ -32,6 +32,7 @@ func Outcomes() []Outcome { return []Outcome{OK, Refused, Failed, Limited, Idle,
 
 // Reasons of refusals beside those of package policy.
 const (
+	Narrowed policy.Reason = "narrowed" // the policy allows it, a limit of the box or its template does not
 	Floor    policy.Reason = "floor"    // the name leads to an address that boxes never reach
 	SNI      policy.Reason = "sni"      // TLS asks for another name, or for none
 	Host     policy.Reason = "host"     // HTTP asks for another host
@@ -45,7 +46,7 @@ const Unresolved policy.Reason = "unresolved"
 
 // Reasons returns all reasons of refusals.
 func Reasons() []policy.Reason {
-	return []policy.Reason{policy.Off, policy.NoRule, policy.Denied, policy.Name, policy.Method, Floor, SNI, Host, Protocol, Limit}
+	return []policy.Reason{policy.Off, policy.NoRule, policy.Denied, policy.Name, policy.Method, Narrowed, Floor, SNI, Host, Protocol, Limit}
 }
 
 // A Record describes a connection that has ended, or a refusal. It contains nothing of

@@ -102,10 +102,11 @@ func (n *Network) refuseVerdict(door, host string, port uint16, v policy.Verdict
 	default:
 		text = fmt.Sprintf("Glovebox refused %s: %s. %s", target, n.noRule(host, port), n.remedy(host, port, v))
 	}
+	reason := v.Reason
 	if n.narrowed(v) {
-		text = n.narrowedText(target, v)
+		reason, text = Narrowed, n.narrowedText(target, v)
 	}
-	return n.refuse(refusal{door: door, host: host, port: port, reason: v.Reason, status: statusRefused, text: text}, v)
+	return n.refuse(refusal{door: door, host: host, port: port, reason: reason, status: statusRefused, text: text}, v)
 }
 
 // listed is a short list of what a version of the policy allows.

@@ -38,7 +38,7 @@ var executeCode = define(info{
 	out.StateLost = out.LostReason != ""
 	var more []string
 	out.images, more = attach(res.Images)
-	out.Notes = slices.Concat(b.notes, out.Notes, more)
+	out.Notes = withNotes(b.notes, slices.Concat(out.Notes, more))
 	return out, nil
 })
 

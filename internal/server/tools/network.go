@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -94,6 +95,22 @@ func networkNote(b *box.Box) string {
 		return "This " + string(b.Info().Kind) + " has no network."
 	}
 	return networkText(allowed)
+}
+
+// withNotes returns the notes about the box of a call, and those about its result. A note
+// about the box that one about the result repeats is left out, such as that of networkNote
+// where the program failed for want of a network.
+func withNotes(ofBox, ofResult []string) []string {
+	var notes []string
+	for _, note := range ofBox {
+		repeated := func(other string) bool {
+			return strings.Contains(strings.ToLower(other), strings.ToLower(strings.TrimSuffix(note, ".")))
+		}
+		if !slices.ContainsFunc(ofResult, repeated) {
+			notes = append(notes, note)
+		}
+	}
+	return append(notes, ofResult...)
 }
 
 // spaced returns a note that follows a text without a period at its end.

@@ -63,3 +63,20 @@ func TestNetworkOut(t *testing.T) {
 		t.Errorf("got %s, %v, want %s", data, err, want)
 	}
 }
+
+// A call that makes a session without a network and fails for want of one says so once.
+func TestWithNotes_NetworkOnce(t *testing.T) {
+	made := []string{"There was no session a: this is a new one.", "This session has no network."}
+	for name, test := range map[string]struct{ result, want []string }{
+		"success": {nil, made},
+		"refused": {[]string{"This session has no network, since its template has none. Retries fail as well."},
+			[]string{made[0], "This session has no network, since its template has none. Retries fail as well."}},
+		"missing module": {[]string{"The module 'x' was not found, and this session has no network to install it from."},
+			[]string{made[0], "The module 'x' was not found, and this session has no network to install it from."}},
+		"another failure": {[]string{"There is no terminal."}, append(slices.Clip(made), "There is no terminal.")},
+	} {
+		if got := withNotes(made, test.result); !slices.Equal(got, test.want) {
+			t.Errorf("%s: got %q, want %q", name, got, test.want)
+		}
+	}
+}
