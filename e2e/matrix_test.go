@@ -348,11 +348,9 @@ func inspectorOf(era string) func(*testing.T, target) commandLine {
 	}
 }
 
-// commandLineVisits makes the visits with a command line client. It checks only the names
+// commandLineVisits makes the visits to gateways with a command line client. It checks only the names
 // of tools, not the schemas, and leaves out the call without output, since each call takes
 // a process or two.
-// commandLineVisits makes the visits to gateways with a command line. Its use of boxes has a
-// test of its own.
 func commandLineVisits(t *testing.T, targets []target, of func(*testing.T, target) commandLine) []visit {
 	visits := make([]visit, len(targets))
 	for i, to := range targets {
