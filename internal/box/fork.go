@@ -17,7 +17,7 @@ type ForkOptions struct {
 }
 
 // Fork makes a copy of an owner's box (id or, for a context, unique name): memory,
-// variables, files and background processes. Both go on apart. It waits for calls
+// variables, files and background processes. Both then run independently. It waits for calls
 // that are under way in the original, which is then paused for a moment. A
 // hibernated box is woken. The lease is one of the original: it has the report of what the
 // original had lost, which the copy lacks as well. The caller releases it.

@@ -48,10 +48,10 @@ func (p *maintainer) maintains() bool {
 	return p.cfg().PauseAfter > 0 && (p.hibernates() || p.parts.Machines.Pauses())
 }
 
-// checkIdle writes boxes to disk that were unused for a while and use no CPU, so that little is lost if the server is killed, and pauses them, so that
-// they take no CPU. New boxes are written soon after their first call, boxes in steady
-// use in between. It returns when it has to be called again; checkInLocked may make
-// that earlier.
+// checkIdle writes boxes to disk that were unused for a while and use no CPU, so that little is
+// lost if the server is killed, and pauses them, so that they take no CPU. New boxes are
+// written soon after their first call, boxes in steady use in between. It returns when it has
+// to be called again; checkInLocked may make that earlier.
 func (p *maintainer) checkIdle() (next time.Duration) {
 	next = p.cfg().tick()
 	p.reg.mu.Lock()

@@ -38,7 +38,6 @@ func (b *Box) timeout(op string, d time.Duration) (time.Duration, error) {
 // millis is a time-out for the agent, to which zero means none.
 func millis(d time.Duration) int64 { return max(d.Milliseconds(), 1) }
 
-// secs writes a duration as a number of seconds.
 // secs returns a duration in seconds: "1 second", "0.5 seconds".
 func secs(d time.Duration) string {
 	if d == time.Second {

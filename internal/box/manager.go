@@ -21,7 +21,8 @@ import (
 //   - lifecycle (lifecycle.go, hibernate.go, stop.go): boot, wake, hibernate and end boxes.
 //   - machine factory (machines.go, rescue.go, pool.go): the machines of boxes and of the pool.
 //   - records (records.go, home.go): boxes and saved snapshots on disk.
-//   - maintainer (maintainer.go, idle.go, pressure.go): idle boxes, expiry, memory pressure of the host.
+//   - maintainer (maintainer.go, idle.go, pressure.go): idle boxes, expiry, memory pressure of
+//     the host.
 //
 // A Box (box.go) executes: run.go, exec.go, files.go, output.go. The Manager's own
 // methods combine these: session.go, context.go, client.go, fork.go, saved_snapshot.go,
@@ -49,8 +50,9 @@ func New(cfg Config, parts Parts) *Manager {
 	return &Manager{env: e, reg: reg, life: life, machines: machines, records: recs, maintainer: life.maintainer}
 }
 
-// Start validates the configuration and begins to check for idle boxes, to build the
-// missing templates and to fill the pool. It does not wait for the pool: see Ready. ctx bounds the call.
+// Start validates the configuration and begins to check for idle boxes, to build the missing
+// templates and to fill the pool. It does not wait for the pool: see Ready. ctx bounds the
+// call.
 func (m *Manager) Start(ctx context.Context) error {
 	if err := m.cfg().Validate(); err != nil {
 		return err

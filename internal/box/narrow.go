@@ -37,7 +37,7 @@ func (m *Manager) narrow(op string, sp *spec, entries []string) ([]string, error
 		if len(allowed) == 0 {
 			may = "have no network"
 		}
-		err = networkError(op, "The policy allows nothing of "+clip(strings.Join(outside, ", "), maxRefusal),
+		err = networkError(op, "The policy does not allow "+clip(strings.Join(outside, ", "), maxRefusal),
 			fmt.Sprintf("Boxes here %s. Leave it out of the network; the operator can add it to the setting --network.", clip(may, maxRefusal)))
 	}
 	return canonical, err
@@ -47,7 +47,7 @@ func (m *Manager) narrow(op string, sp *spec, entries []string) ([]string, error
 func narrower(op string, limits, others snapshot.NetLimits) (snapshot.NetLimits, error) {
 	both := limits.And(others)
 	if err := both.Check(); err != nil {
-		return nil, networkError(op, "The network of the box is narrowed by too long lists: "+err.Error(), "Narrow it to fewer hosts.")
+		return nil, networkError(op, "The network lists of the box are too long: "+err.Error(), "Narrow it to fewer hosts.")
 	}
 	return both, nil
 }

@@ -82,7 +82,7 @@ func TestNarrow_AfterALossOnAnotherServer(t *testing.T) {
 // The limits of a box whose record a sweep removes are in the file of all servers before the
 // record is gone: a server that is killed in between forgets none.
 func TestNarrow_BeforeASweepRemovesTheRecord(t *testing.T) {
-	var mu sync.Mutex // the server sweeps, too
+	var mu sync.Mutex                       // the server sweeps, too
 	shared := make(map[string]snapshot.Why) // why each record was removed that was there with its limits in the file
 	f := serverOn(t, t.TempDir(), func(f *fixture, cfg *snapshot.Config) {
 		cfg.MaxAge = time.Hour

@@ -69,7 +69,7 @@ func (f *machineFactory) rescue(ctx context.Context, s *Box, lease *snapshot.Lea
 		b.rescued.Aside = lease.ID()
 	}
 	f.records.release(lease, true)
-	f.log.Warn("memory of a hibernated box not restored; it goes on with its files", logkey.Guest, b.machine.ID, logkey.Kind, s.key.kind, logkey.Box, s.key.id,
+	f.log.Warn("memory of a hibernated box not restored; only its files are", logkey.Guest, b.machine.ID, logkey.Kind, s.key.kind, logkey.Box, s.key.id,
 		logkey.Files, b.rescued.Files, logkey.Kept, b.rescued.Aside, logkey.Error, cause)
 	return b, nil
 }
@@ -166,7 +166,7 @@ func (r *Rescue) Explain() string {
 			fmt.Fprintf(&b, " Files that were too large or unreadable are missing: %d (%s).", r.Omitted, strings.Join(r.Examples, ", "))
 		}
 	default:
-		fmt.Fprintf(&b, " Files could not be brought along: %s.", r.NoFiles)
+		fmt.Fprintf(&b, " Files could not be restored: %s.", r.NoFiles)
 	}
 	if r.Aside != "" {
 		fmt.Fprintf(&b, " The old state is kept as snapshot %s; it can be restored with what it was made with, and deleted with delete_snapshot.", r.Aside)

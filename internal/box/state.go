@@ -2,7 +2,6 @@ package box
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
@@ -146,15 +145,4 @@ func (r *registry) setState(s *Box, to state) {
 	if r.onTransition != nil {
 		r.onTransition(s, from, to)
 	}
-}
-
-// stateDiagram draws the transitions as Mermaid does.
-func stateDiagram() string {
-	var b strings.Builder
-	b.WriteString("stateDiagram-v2\n    [*] --> new\n")
-	for _, t := range transitions {
-		fmt.Fprintf(&b, "    %v --> %v: %s\n", t.from, t.to, t.cause)
-	}
-	b.WriteString("    gone --> [*]\n")
-	return b.String()
 }

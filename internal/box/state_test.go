@@ -588,3 +588,14 @@ func TestSetState_InvalidTransition(t *testing.T) {
 		t.Errorf("the box is %v, the log has %s", b.state, &log)
 	}
 }
+
+// stateDiagram draws the transitions as Mermaid does.
+func stateDiagram() string {
+	var b strings.Builder
+	b.WriteString("stateDiagram-v2\n    [*] --> new\n")
+	for _, t := range transitions {
+		fmt.Fprintf(&b, "    %v --> %v: %s\n", t.from, t.to, t.cause)
+	}
+	b.WriteString("    gone --> [*]\n")
+	return b.String()
+}

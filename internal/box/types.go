@@ -40,7 +40,7 @@ const (
 // SessionOptions describes the session a caller wants. Empty fields mean: what the
 // session has, or the default for a new one.
 type SessionOptions struct {
-	ID       string // empty: a new one with an id of ours
+	ID       string // empty: a generated id
 	Template Template
 	Named    string // a named template, of the owner or of everyone; "": the built-in one
 	Flavor   Flavor

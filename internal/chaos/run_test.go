@@ -41,8 +41,8 @@ const (
 	// ends its box after 6 s (cancelBackstop in package box), which reports it within 3 s.
 	// The rest is for a busy machine.
 	callGrace = 30 * time.Second
-	// settleTimeout is opTimeout after the last fault, and of the control owner: a call waits 30 s for room (wakeWait
-	// in package box) before it is refused.
+	// settleTimeout is opTimeout after the last fault, and of the control owner: a call waits
+	// 30 s for room (wakeWait in package box) before it is refused.
 	settleTimeout = 40 * time.Second
 	// faultEvery is the number of operations for each fault.
 	faultEvery = 30

@@ -70,10 +70,10 @@ func explain(err error) error {
 		if !engines.OfCluster(err) { // such as of a file, or that a user has stopped the program
 			return err
 		}
-		return withHint(err, "glovebox doctor with the same settings tells what the cluster lacks; see docs/kubernetes.md")
+		return withHint(err, "run glovebox doctor with the same settings to see what the cluster lacks; see docs/kubernetes.md")
 	}
 	if _, ok := errors.AsType[*engine.HostError](err); ok {
-		return withHint(err, "%s", unitHint()+"glovebox doctor tells more about what this machine offers")
+		return withHint(err, "%s", unitHint()+"glovebox doctor shows what this machine supports")
 	}
 	if errors.Is(err, engine.ErrUnsupported) {
 		return withHint(fmt.Errorf("boxes need Linux: %w", err),
@@ -141,7 +141,7 @@ func openImage(ctx context.Context, cfg *config.Config, progress func(string)) (
 		if isFull(err) {
 			return nil, withHint(err, "%s", fullDisk(err))
 		}
-		return nil, withHint(err, "glovebox doctor tells which interpreters there are; GLOVEBOX_PYTHON and GLOVEBOX_NODE choose others")
+		return nil, withHint(err, "glovebox doctor lists the interpreters found; GLOVEBOX_PYTHON and GLOVEBOX_NODE choose others")
 	}
 	return img, nil
 }

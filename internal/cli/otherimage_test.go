@@ -170,8 +170,8 @@ func TestToolchain_LibraryChangesUnderBox(t *testing.T) {
 	s.stop()
 }
 
-// TestToolchain_ServerKilledAfterRescue kills the server right after a box continued with its files: the
-// next server has them.
+// TestToolchain_ServerKilledAfterRescue kills the server right after a box continued with its
+// files: the next server has them.
 func TestToolchain_ServerKilledAfterRescue(t *testing.T) {
 	state := t.TempDir()
 	python, library := venv(t)
@@ -193,8 +193,8 @@ func TestToolchain_ServerKilledAfterRescue(t *testing.T) {
 	}
 }
 
-// TestToolchain_FilesOfBoxAreReadWithoutWaking reads the files of a box whose toolchain is gone: the box
-// does not change, and wakes with its memory once the toolchain is back.
+// TestToolchain_FilesOfBoxAreReadWithoutWaking reads the files of a box whose toolchain is
+// gone: the box does not change, and wakes with its memory once the toolchain is back.
 func TestToolchain_FilesOfBoxAreReadWithoutWaking(t *testing.T) {
 	state := t.TempDir()
 	python, _ := venv(t)

@@ -60,7 +60,7 @@ func (r *reloader) file(f reloadFile) {
 		r.log.Error("reload: file unchanged", logkey.File, f.name, logkey.Error, err)
 		return
 	}
-	r.log.Info("reload: file reopened", logkey.File, f.name)
+	r.log.Info("reload: file reloaded", logkey.File, f.name)
 }
 
 func (r *reloader) settings() {

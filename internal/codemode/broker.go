@@ -463,5 +463,5 @@ func (r *Run) record(t Tool, made bool, err error, took time.Duration) {
 	if omitted > 0 {
 		line = append(line, logkey.Omitted, omitted)
 	}
-	r.b.log.Info("tool called by code", line...)
+	r.b.log.Info("call of a tool by code", line...)
 }

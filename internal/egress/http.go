@@ -21,7 +21,7 @@ import (
 )
 
 // serveHTTP serves the requests on one connection: of a client of the proxy, or, if
-// origin is not nil, of a client that believes to talk to origin. f, if not nil, is
+// origin is not nil, of a client that believes it talks to origin. f, if not nil, is
 // connected to origin.
 func (n *Network) serveHTTP(ctx context.Context, door string, c net.Conn, origin *target, f *flow) {
 	h := &handler{n: n, ctx: ctx, door: door, origin: origin, first: f}

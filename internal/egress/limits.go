@@ -45,7 +45,7 @@ type owner struct {
 	open     int           // guarded by Gate.mu: connections from guests
 	fresh    *rate.Limiter // new connections
 	bytes    *rate.Limiter // nil: no limit
-	records  recordLimits  // of refusals and lookups in vain
+	records  recordLimits  // of refusals and failed lookups
 }
 
 func newOwner(bytesPerMinute int64) *owner {

@@ -38,7 +38,7 @@ type Network struct {
 	lookups *rate.Limiter
 	bytes   *rate.Limiter // nil: no limit
 	moved   atomic.Int64  // when the last bytes were, in nanoseconds since 1970
-	records recordLimits  // of refusals and lookups in vain
+	records recordLimits  // of refusals and failed lookups
 
 	ctx    context.Context // of all connections; ends in Close
 	cancel context.CancelFunc

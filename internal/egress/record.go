@@ -66,7 +66,7 @@ type Record struct {
 	Duration         time.Duration
 	Outcome          Outcome
 	Reason           policy.Reason // of a refusal, or Unresolved
-	// Omitted is the number of refusals, or lookups in vain, of this box and Reason since the
+	// Omitted is the number of refusals, or failed lookups, of this box and Reason since the
 	// last record of one. For each Reason a box gets five records, and an owner twenty, and
 	// then one every ten seconds. A record without a Reason and a Door is made when the network
 	// of a box closes: Omitted is the number of those that no other record counts.

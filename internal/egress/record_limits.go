@@ -13,7 +13,7 @@ const (
 	ownerRefusalBurst = 4 * refusalBurst
 )
 
-// recordLimits bound the records of refusals, and of lookups in vain, which a program can
+// recordLimits bound the records of refusals, and of failed lookups, which a program can
 // cause by the thousand. Each reason has a limit of its own: a program that causes many for
 // one reason, such as names that do not exist, hides none for another.
 type recordLimits map[policy.Reason]*loglimit.Limit

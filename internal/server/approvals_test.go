@@ -649,8 +649,8 @@ func TestApprovals_ends(t *testing.T) {
 	eventually(t, "the program ends with the task", func() bool { return m.Stats().Running == 0 && s.quota.value() == 0 })
 }
 
-// TestApprovals_task checks that a call that became a task asks through it, and that each answer counts for
-// its question only.
+// TestApprovals_task checks that a call that became a task asks through it, and that each
+// answer counts for its question only.
 func TestApprovals_task(t *testing.T) {
 	d, _, change := withApprovals(t, approval.Options{})
 	_, url := serve(t, change)

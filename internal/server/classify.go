@@ -31,8 +31,8 @@ type postBody struct {
 	session  *mcpSession // that the request names, once it is found
 }
 
-// classify parses the envelopes of a body, which decide how it is dispatched. With an error the envelope still
-// holds the id that it belongs to, if there was one.
+// classify parses the envelopes of a body, which decide how it is dispatched. With an error the
+// envelope still holds the id that it belongs to, if there was one.
 func classify(body []byte) (m postBody, refused *jsonrpc.Error) {
 	if !envelope.IsBatch(body) {
 		m.Envelope, refused = envelope.Parse(body)

@@ -41,12 +41,12 @@ type connections struct {
 	warn  rate.Sometimes
 
 	mu          sync.Mutex
-	open        map[net.Conn]*connection
-	fresh       map[string]*list.List // guarded by mu: new connections by network, oldest first
-	arrived     uint64                // guarded by mu: numbers connections
-	established int                   // guarded by mu
-	owners      map[string]int        // guarded by mu: established connections
-	dropped     int                   // guarded by mu: new connections that were replaced
+	open        map[net.Conn]*connection // guarded by mu
+	fresh       map[string]*list.List    // guarded by mu: new connections by network, oldest first
+	arrived     uint64                   // guarded by mu: numbers connections
+	established int                      // guarded by mu
+	owners      map[string]int           // guarded by mu: established connections
+	dropped     int                      // guarded by mu: new connections that were replaced
 }
 
 type connection struct {

@@ -104,7 +104,7 @@ func (s *Server) setWriteDeadline(rc *http.ResponseController) {
 func clearWriteDeadline(rc *http.ResponseController) { _ = rc.SetWriteDeadline(time.Time{}) }
 
 func (s *Server) serveEndpoint(w http.ResponseWriter, r *http.Request) {
-	s.log.Debug("request_received", logkey.Method, r.Method, logkey.Path, s.opts.Path,
+	s.log.Debug("request received", logkey.Method, r.Method, logkey.Path, s.opts.Path,
 		logkey.MCPSession, r.Header.Get(headerSession), logkey.Protocol, r.Header.Get(headerVersion))
 	switch r.Method {
 	case http.MethodOptions:

@@ -19,7 +19,7 @@ import (
 )
 
 // openIssuer is an OpenID Connect issuer; sign makes its tokens.
-func openIssuer(tb testing.TB) (url string, sign func(streamOwners map[string]any) string) {
+func openIssuer(tb testing.TB) (url string, sign func(claims map[string]any) string) {
 	tb.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -38,9 +38,9 @@ func openIssuer(tb testing.TB) (url string, sign func(streamOwners map[string]an
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return ts.URL, func(streamOwners map[string]any) string {
+	return ts.URL, func(claims map[string]any) string {
 		all := map[string]any{"iss": ts.URL, "aud": "boxes", "sub": "alice", "exp": time.Now().Add(time.Hour).Unix()}
-		for k, v := range streamOwners {
+		for k, v := range claims {
 			all[k] = v
 		}
 		token, err := jwt.Signed(signer).Claims(all).Serialize()
@@ -127,10 +127,10 @@ func TestIssuer(t *testing.T) {
 	if res, body := ask(sign(nil), list); res.StatusCode != 403 {
 		t.Errorf("without a scope: %d %s", res.StatusCode, body)
 	}
-	for reason, streamOwners := range map[string]map[string]any{
+	for reason, claims := range map[string]map[string]any{
 		"meant for another service": {"aud": "mail"}, "expired": {"exp": 1}, "printable ASCII": {"sub": "a\nb"},
 	} {
-		res, body := ask(sign(streamOwners), list)
+		res, body := ask(sign(claims), list)
 		if res.StatusCode != 401 || !strings.Contains(body, reason) || !strings.Contains(res.Header.Get("WWW-Authenticate"), `error="invalid_token"`) {
 			t.Errorf("%s: %d %v %s", reason, res.StatusCode, res.Header, body)
 		}

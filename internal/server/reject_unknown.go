@@ -52,7 +52,7 @@ func (s *Server) offers(tool string) bool {
 	return s.opts.Extend.Offers != nil && s.opts.Extend.Offers(tool)
 }
 
-// modern reports whether a request streamOwners a revision without sessions. The params
+// modern reports whether a request claims a revision without sessions. The params
 // of a request that came without any are a nil pointer in a non-nil interface.
 func modern(req mcp.Request) bool {
 	p := req.GetParams()

@@ -100,7 +100,7 @@ func (f *File[T]) read() (zero T, err error) {
 	var d document[T]
 	dec := json.NewDecoder(bytes.NewReader(b))
 	if err := dec.Decode(&d); err != nil {
-		return zero, fmt.Errorf("it is damaged (%w); remove it to start anew", err)
+		return zero, fmt.Errorf("the file is damaged (%w); delete it to reset", err)
 	}
 	if d.Version != f.Version {
 		return zero, fmt.Errorf("it has version %d, this program supports %d", d.Version, f.Version)

@@ -31,10 +31,10 @@ const Masked = redact.Masked
 // Explain returns all fields of the definition with their origins, in the order of
 // Server's fields. It expands nothing.
 //
-// It masks literal values of headers and of the OAuth client secret. Elsewhere it masks
-// only what has the form of a credential, and nothing in the command and in the name of
-// the package or image that it runs, so that a definition cannot hide what it runs. A password with spaces, or with characters that
-// a shell interprets, is therefore shown.
+// It masks literal values of headers and of the OAuth client secret. Elsewhere it masks only
+// what has the form of a credential, and nothing in the command and in the name of the package
+// or image that it runs, so that a definition cannot hide what it runs. A password with spaces,
+// or with characters that a shell interprets, is therefore shown.
 func (s *Server) Explain() []Field {
 	x := &explanation{s: s}
 	x.add("transport", string(s.Transport))

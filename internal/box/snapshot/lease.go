@@ -15,7 +15,7 @@ type Lease struct {
 	dir *os.Root
 	op  chan struct{} // serializes Write, Release and Remove
 
-	mu   sync.Mutex // also orders writes of metadata; never held during long waits
+	mu   sync.Mutex // also orders writes of metadata, and is held during them
 	e    entry      // guarded by mu
 	done bool       // guarded by mu
 }
@@ -183,11 +183,23 @@ func (l *Lease) write(ctx context.Context, m Meta, estimate int64, write func(co
 	return l.commit(next)
 }
 
-// commit makes next the state of the record.
+// commit makes next the state of the record, and removes the data that it replaces.
 func (l *Lease) commit(next entry) error {
+	old, err := l.save(next)
+	if err != nil {
+		return err
+	}
+	if old.Gen > 0 {
+		_ = l.dir.RemoveAll(dataName(old.Gen)) // if this fails, the next Write or Sweep retries
+	}
+	return nil
+}
+
+// save makes next the state of the record, and returns the one before.
+func (l *Lease) save(next entry) (old entry, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	old := l.e
+	old = l.e
 	if old.Used.After(next.Used) {
 		next.Used = old.Used
 	}
@@ -196,16 +208,13 @@ func (l *Lease) commit(next entry) error {
 		l.e = next
 	}
 	if err != nil {
-		return err
+		return old, err
 	}
 	// Nothing refers to these any more; if removing them fails, the next Write or Sweep
 	// retries.
 	_ = l.dir.Remove(metaName)
 	_ = l.ClearStill()
-	if old.Gen > 0 {
-		_ = l.dir.RemoveAll(dataName(old.Gen))
-	}
-	return nil
+	return old, nil
 }
 
 // removeStrays removes the data of unfinished writes.

@@ -128,8 +128,8 @@ type frame struct {
 	Record json.RawMessage `json:"record"`
 }
 
-// CRC-32C detects corruption. It does not protect against tampering: who can write here
-// owns the boxes.
+// CRC-32C detects corruption. It does not protect against tampering: a process that
+// can write here controls the boxes.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 func sum(b []byte) string { return fmt.Sprintf("crc32c:%08x", crc32.Checksum(b, castagnoli)) }

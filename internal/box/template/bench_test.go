@@ -31,10 +31,10 @@ func (m medians) String() string {
 	return strings.Join(all, "  ")
 }
 
-// BenchmarkPreload measures what each library costs in a template and what it
-// saves in the boxes: the time to the first result, to the libraries imported and
-// to a figure, beside an import on the host. All templates are measured in turn, so that what else the machine
-// does falls on each.
+// BenchmarkPreload measures what each library costs in a template and what it saves in the
+// boxes: the time to the first result, to the libraries imported and to a figure, beside an
+// import on the host. All templates are measured in turn, so that what else the machine does
+// falls on each.
 func BenchmarkPreload(b *testing.B) {
 	l := open(b)
 	s := l.another(b, nil)

@@ -137,9 +137,10 @@ func (s *Set) Stats() Stats {
 	return st
 }
 
-// Watch measures the directories with quotas until ctx ends, one at a time: those of the
-// owners that owners returns (some perhaps twice), which have boxes in memory, and those that Of has returned
-// since. After each scan of a directory that is or was over its quota, it calls revise with the owner: Peek returns other mounts then, and boxes may have the old ones.
+// Watch measures the directories with quotas until ctx ends, one at a time: those of the owners
+// that owners returns (some perhaps twice), which have boxes in memory, and those that Of has
+// returned since. After each scan of a directory that is or was over its quota, it calls revise
+// with the owner: Peek returns other mounts then, and boxes may have the old ones.
 func (s *Set) Watch(ctx context.Context, log *slog.Logger, owners func() []string, revise func(owner string)) {
 	w := &watch{set: s, log: log, owners: owners, revise: revise, now: time.Now, slice: slice, maxWeight: maxWeight}
 	defer w.close()

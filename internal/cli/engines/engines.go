@@ -5,10 +5,8 @@
 package engines
 
 import (
-	"context"
 	"os"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
@@ -25,13 +23,6 @@ var here = []engine.Factory{gvisor.Factory()}
 // it asks a cluster, microsandbox because its boxes have no snapshots.
 var all = append(slices.Clone(here), kube.Factory(&kubeSettings), microsandbox.Factory())
 
-// enteredEnv names the engine whose Enter re-executed this program. In the new namespaces
-// the probes might choose another one.
-const enteredEnv = "GLOVEBOX_ENTERED_ENGINE"
-
-// probeTimeout bounds the choice: Probe takes milliseconds.
-const probeTimeout = 10 * time.Second
-
 // Main runs the helper process of an engine if os.Args[0] names one, and does not
 // return then.
 func Main() {
@@ -41,18 +32,6 @@ func Main() {
 		}
 	}
 }
-
-// Default returns the selected engine or, without one, the preferred engine of those
-// that this host can run, always the same one. If the host can run none, it returns the
-// preferred engine, whose errors give the reason.
-var Default = sync.OnceValue(func() engine.Factory {
-	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
-	defer cancel()
-	if selected != "" {
-		return choose(ctx, all, selected)
-	}
-	return choose(ctx, here, os.Getenv(enteredEnv))
-})
 
 // Names returns the names of the engines.
 func Names() []string {
@@ -90,31 +69,4 @@ func Version(name string) (version string, date time.Time, ok bool) {
 		}
 	}
 	return version, date, version != ""
-}
-
-func choose(ctx context.Context, list []engine.Factory, entered string) engine.Factory {
-	for _, f := range list {
-		if f.Name == entered {
-			return f
-		}
-	}
-	if len(list) == 1 {
-		return list[0] // a probe would change nothing
-	}
-	for _, f := range list {
-		if supported(f.Probe(ctx)) {
-			return f
-		}
-	}
-	return list[0]
-}
-
-// supported reports whether a host with these findings can run the engine.
-func supported(findings []engine.Finding) bool {
-	for _, f := range findings {
-		if f.Level == engine.LevelFail {
-			return false
-		}
-	}
-	return true
 }

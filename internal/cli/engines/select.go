@@ -3,13 +3,62 @@ package engines
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/engine/kube"
 	"github.com/glovebox-dev/glovebox/internal/engine/microsandbox"
 )
+
+// enteredEnv names the engine whose Enter re-executed this program. In the new namespaces
+// the probes might choose another one.
+const enteredEnv = "GLOVEBOX_ENTERED_ENGINE"
+
+// probeTimeout bounds the choice: Probe takes milliseconds.
+const probeTimeout = 10 * time.Second
+
+// Default returns the selected engine or, without one, the preferred engine of those
+// that this host can run, always the same one. If the host can run none, it returns the
+// preferred engine, whose errors give the reason.
+var Default = sync.OnceValue(func() engine.Factory {
+	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
+	defer cancel()
+	if selected != "" {
+		return choose(ctx, all, selected)
+	}
+	return choose(ctx, here, os.Getenv(enteredEnv))
+})
+
+func choose(ctx context.Context, list []engine.Factory, entered string) engine.Factory {
+	for _, f := range list {
+		if f.Name == entered {
+			return f
+		}
+	}
+	if len(list) == 1 {
+		return list[0] // a probe would change nothing
+	}
+	for _, f := range list {
+		if supported(f.Probe(ctx)) {
+			return f
+		}
+	}
+	return list[0]
+}
+
+// supported reports whether a host with these findings can run the engine.
+func supported(findings []engine.Finding) bool {
+	for _, f := range findings {
+		if f.Level == engine.LevelFail {
+			return false
+		}
+	}
+	return true
+}
 
 // Options are the operator's choices. An engine uses its own and ignores the others.
 type Options struct {

@@ -31,10 +31,10 @@ type CodeServers struct {
 // ErrNoServers reports an mcp.json without servers for code.
 var ErrNoServers = errors.New("it has no enabled server that code could call")
 
-// LoadCodeServers reads the mcp.json at an absolute path. owner is "" for the user of
-// this machine; others have approvals, logins and caches of their own. It connects to
-// nothing. Errors name the path. It leaves out servers that would start this program again, whose code would
-// call itself.
+// LoadCodeServers reads the mcp.json at an absolute path. owner is "" for the user of this
+// machine; others have approvals, logins and caches of their own. It connects to nothing.
+// Errors name the path. It leaves out servers that would start this program again, whose code
+// would call itself.
 func LoadCodeServers(env Env, path, owner string, log *slog.Logger) (*CodeServers, error) {
 	a := &app{Env: env, hashes: &consent.Cache{}, terminal: func() bool { return false }}
 	a.flags.config, a.flags.owner = path, owner

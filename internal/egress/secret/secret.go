@@ -41,9 +41,6 @@ const (
 	Masked    Kind = "masked"    // a response had the value
 )
 
-// Kinds returns all kinds.
-func Kinds() []Kind { return []Kind{Swapped, Misplaced, Masked} }
-
 // Event is something that happened to secrets in one request or response.
 type Event struct {
 	Box     egress.Box

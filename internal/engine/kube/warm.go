@@ -33,7 +33,7 @@ const (
 	// maxWarmKnown bounds the warm Pods that an engine knows, and may claim.
 	maxWarmKnown = 200
 	// claimAttempts bounds the races for warm Pods that one Create loses. Then it makes a
-	// Pod: whoever wins that often leaves none.
+	// Pod: losing this often means that the warm ones are used up.
 	claimAttempts = 5
 )
 
@@ -173,7 +173,7 @@ func (e *Engine) claim(ctx context.Context, id string, want *kubeapi.Pod) *kubea
 			return claimed
 		case code == http.StatusNotFound || code == http.StatusConflict: // another one was faster, or its state has changed
 		case code == 0 || code >= http.StatusInternalServerError:
-			e.unclaim(id, p)
+			e.deleteUncertain(id, p)
 			return nil
 		default:
 			e.log.Warn("cannot take a warm Pod; making one", logkey.Guest, id, logkey.Error, err)
@@ -198,10 +198,10 @@ func (e *Engine) patchClaim(ctx context.Context, id string, p *kubeapi.Pod) (*ku
 	})
 }
 
-// unclaim removes a warm Pod of which it is unknown whether the claim succeeded, so that it
+// deleteUncertain deletes a warm Pod whose claim may or may not have succeeded, so that it
 // neither stays claimed without a use nor is claimed later still. The Lease of this engine
 // bounds the life of a Pod whose removal fails.
-func (e *Engine) unclaim(id string, p *kubeapi.Pod) {
+func (e *Engine) deleteUncertain(id string, p *kubeapi.Pod) {
 	ctx, cancel := context.WithTimeout(context.Background(), createWait)
 	defer cancel()
 	for range claimAttempts {

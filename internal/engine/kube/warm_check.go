@@ -53,8 +53,8 @@ var allowedLabels = map[string]bool{
 }
 
 // checkPod returns an error unless a Pod of the cluster is what want says in each of its
-// fields, apart from what clusters fill in. Labels and annotations say what a Pod should be; whoever may
-// create Pods in the namespace writes them.
+// fields, apart from what clusters fill in. Anyone who can create Pods
+// in the namespace can set labels and annotations.
 func checkPod(want *kubeapi.PodSpec, p *kubeapi.Pod) error {
 	if len(p.Metadata.Owners) > 0 || len(p.Metadata.Finalizers) > 0 {
 		return errors.New("another object or controller holds it")

@@ -25,7 +25,7 @@ const (
 	maxWarmPods = 100
 	// maxKept bounds the specs that one engine keeps warm.
 	maxKept = 8
-	// keepEvery is how often an engine looks without a reason: another one may have ended.
+	// keepEvery is the interval of refills without an event: another engine may have ended.
 	keepEvery = 30 * time.Second
 	// keepJitter bounds the time by which engines that have the same reason to look are
 	// apart.

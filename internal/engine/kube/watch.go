@@ -16,8 +16,8 @@ func (e *Engine) guestOf(p *kubeapi.Pod) *guest {
 	return e.byID[p.Metadata.UID]
 }
 
-// list tells all guests the state of their Pods, looks for warm Pods, and returns the version at which the
-// watch continues. Guests whose Pods were created meanwhile are not affected.
+// list tells all guests the state of their Pods, looks for warm Pods, and returns the version
+// at which the watch continues. Guests whose Pods were created meanwhile are not affected.
 func (e *Engine) list(ctx context.Context) (string, error) {
 	e.mu.Lock()
 	before := make([]*guest, 0, len(e.byID))

@@ -3,8 +3,8 @@
 // runs commands, and handles files.
 //
 // It imports only the standard library, golang.org/x/sys/unix, the DNS messages of
-// golang.org/x/net and, of ours outside its subtree, internal/guest/protocol: every guest contains it, so it must be small and
-// start fast.
+// golang.org/x/net and, of ours outside its subtree, internal/guest/protocol: every guest
+// contains it, so it must be small and start fast.
 package agent
 
 import (

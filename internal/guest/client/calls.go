@@ -15,10 +15,10 @@ import (
 // A Host answers the calls of a run's code.
 type Host interface {
 	// Call answers one call. The guest chose method and args; args has at most
-	// protocol.MaxCallArgs bytes. ctx ends when the answer has been sent, and with the run
-	// at the latest; Call must return soon afterwards. Up to protocol.MaxCalls calls of one connection run
-	// concurrently. The guest sees the text of an error; a *protocol.Error keeps its
-	// code. A result may have at most protocol.MaxCallResult bytes.
+	// protocol.MaxCallArgs bytes. ctx ends when the answer has been sent, and with the run at
+	// the latest; Call must return soon afterwards. Up to protocol.MaxCalls calls of one
+	// connection run concurrently. The guest sees the text of an error; a *protocol.Error keeps
+	// its code. A result may have at most protocol.MaxCallResult bytes.
 	Call(ctx context.Context, method string, args []byte) ([]byte, error)
 }
 

@@ -19,8 +19,8 @@ func TestJSONSize(t *testing.T) {
 	}
 }
 
-// TestDownload_NoteSizeIsText: the note about large content names a size of which the content is text in
-// any encoding.
+// TestDownload_NoteSizeIsText: the note about large content names a size of which the content
+// is text in any encoding.
 func TestDownload_NoteSizeIsText(t *testing.T) {
 	if n := base64.StdEncoding.EncodedLen(largePart); n != largeContent || int64(n) != base64Size(largePart) {
 		t.Errorf("%d bytes take %d as base64, base64Size says %d, want %d", largePart, n, base64Size(largePart), largeContent)

@@ -24,5 +24,5 @@ var forkSession = define(info{
 
 type forkSessionIn struct {
 	SessionID    string `json:"session_id" jsonschema:"session to copy" min:"1"`
-	NewSessionID string `json:"new_session_id,omitempty" jsonschema:"id of the copy, which no session has yet; none means an id of ours"`
+	NewSessionID string `json:"new_session_id,omitempty" jsonschema:"id of the copy, which no session has yet; none means a generated id"`
 }

@@ -71,7 +71,7 @@ func InstructionsWithNetwork(instructions string, allowed []string) string {
 	return strings.Replace(instructions, noNetwork, ". "+networkText(allowed), 1)
 }
 
-// A networkOut reports what a box tried to reach in vain. It has the member refused, a list
+// A networkOut reports the refused connections of a box. It has the member refused, a list
 // of refusalOut, and more, the number of destinations that the list omits. Its schema says no
 // more than that it is an object: every conversation pays for the schemas of all tools.
 type networkOut map[string]any

@@ -12,7 +12,7 @@ var restoreSession = define(info{
 	title: "Restore a session",
 	description: "Go back to a snapshot of snapshot_session, instead of rebuilding what was there. " +
 		"With the session_id of a session that is there, it is rolled back: it keeps its id, and what it did since is lost; it waits up to 30 seconds for code that runs in it. " +
-		"With any other session_id a new session of that id is made of the snapshot, with none a new one with an id of ours; nothing is lost then.",
+		"With any other session_id a new session of that id is made of the snapshot, with none a new one with a generated id; nothing is lost then.",
 	set: Snapshots, needs: Sessions, family: sessionErrors, destructive: true,
 }, func(ctx context.Context, c *Call, in restoreSessionIn) (restoreSessionOut, error) {
 	back := in.SessionID != ""
@@ -40,7 +40,7 @@ func noSuchSession(err error) bool {
 
 type restoreSessionIn struct {
 	SnapshotID string `json:"snapshot_id" jsonschema:"id or unique name of the snapshot" min:"1"`
-	SessionID  string `json:"session_id,omitempty" jsonschema:"session to roll back, or id of the new session; none means a new session with an id of ours"`
+	SessionID  string `json:"session_id,omitempty" jsonschema:"session to roll back, or id of the new session; none means a new session with a generated id"`
 }
 
 type restoreSessionOut struct {

@@ -6,7 +6,7 @@
 // image. Layers are merged in memory: no name, link, owner or mode of an image ever
 // reaches the file system of the host, and everything is bounded.
 //
-// Where to look: registry.go and local.go read images, content.go unpacks and verifies
-// layers, merge.go and tree.go lay one over another, finish.go adds what boxes need, store.go
-// keeps the result.
+// Where to look: registry.go and local.go read images, content.go decompresses and verifies
+// layers, merge.go applies their entries to the tree of tree.go, finish.go adds what boxes
+// need, store.go keeps the result.
 package oci

@@ -120,7 +120,7 @@ func policies(namespace string, name ...string) []string {
 }
 
 // ErrOtherPolicy means that a namespace has another policy of that name.
-var ErrOtherPolicy = errors.New("the policy allows traffic that boxes shall not have")
+var ErrOtherPolicy = errors.New("the policy allows traffic that boxes must not have")
 
 // EnsureNetworkPolicy creates a policy without rules, unless there is one with its name that
 // forbids as much. It returns ErrOtherPolicy, wrapped, if the one that there is does not.

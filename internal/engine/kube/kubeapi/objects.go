@@ -55,7 +55,7 @@ func (p *Pod) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// PodSpec is what a Pod shall be.
+// PodSpec is the desired state of a Pod.
 type PodSpec struct {
 	RuntimeClassName              string       `json:"runtimeClassName,omitempty"`
 	AutomountServiceAccountToken  *bool        `json:"automountServiceAccountToken,omitempty"`

@@ -32,9 +32,6 @@ func New(uid, gid int) *Runner {
 	}
 }
 
-// Switches reports whether functions run as a user other than the process's.
-func (r *Runner) Switches() bool { return !r.inPlace }
-
 // Do runs fn with the user's rights and returns its error. fn must not start goroutines
 // for its work: they have the rights of the process.
 func (r *Runner) Do(fn func() error) error {

@@ -20,8 +20,8 @@ import (
 
 // Run runs one cell and delivers its output and displays to sink, which is not used
 // after Run returns. When ctx is done or the timeout has passed, it interrupts the
-// kernel's process group, again after half of the grace period, and kills it at its
-// end. The error is ErrBusy, ErrEnded, or describes an invalid request; the outcome of
+// kernel's process group, again after half of the grace period, and kills it when that
+// ends. The error is ErrBusy, ErrEnded, or describes an invalid request; the outcome of
 // the code is in the Result.
 func (k *Kernel) Run(ctx context.Context, req Request, sink Sink) (Result, error) {
 	if len(req.Code) > protocol.MaxCode {
