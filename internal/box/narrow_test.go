@@ -154,9 +154,9 @@ func TestNarrow_Errors(t *testing.T) {
 		{SessionOptions{ID: "narrow", Network: []string{}}, "Session narrow was made with the network [a, b], not []"},
 		{SessionOptions{ID: "none", Network: []string{"a", "b"}}, "Session none was made with the network [], not [a, b]"},
 		{SessionOptions{ID: "narrow", Network: []string{"bad"}}, "bad is neither a preset nor a host"},
-		{SessionOptions{ID: "new", Network: []string{"a", "evil.example"}}, "The policy allows nothing of evil.example"},
+		{SessionOptions{ID: "new", Network: []string{"a", "evil.example"}}, "The policy does not allow evil.example"},
 		{SessionOptions{Network: []string{"bad"}}, "bad is neither a preset nor a host"},
-		{SessionOptions{ID: "new", Network: []string{"evil.example" + strings.Repeat("x", 1<<20)}}, "The policy allows nothing"},
+		{SessionOptions{ID: "new", Network: []string{"evil.example" + strings.Repeat("x", 1<<20)}}, "The policy does not allow"},
 	} {
 		_, _, err := f.Session(t.Context(), "bob", test.want)
 		wantCode(t, err, CodeInvalid, test.text)
@@ -172,7 +172,7 @@ func TestNarrow_Errors(t *testing.T) {
 		long = append(long, fmt.Sprintf("%d.example.org", i))
 	}
 	_, err := narrower("test", snapshot.NetLimits{{Of: snapshot.OfBox, Allow: long}}, snapshot.NetLimits{{Of: snapshot.OfTemplate, Allow: long}})
-	wantCode(t, err, CodeInvalid, "too long lists")
+	wantCode(t, err, CodeInvalid, "lists of the box are too long")
 }
 
 // copyOf returns a writer of the memory of a template.

@@ -75,7 +75,7 @@ func TestServe_Reloads(t *testing.T) {
 		`msg="reload: setting changed" setting=max-sessions from=3 to=7`,
 		`msg="reload: setting changed" setting=log-level from=auto to=debug`,
 		`msg="reload: setting needs a restart" setting=drain-timeout from=30s to=3s`,
-		`msg="reload: file reopened" file="log file"`)
+		`msg="reload: file reloaded" file="log file"`)
 	if n := s.limit("max_sessions"); n != 7 {
 		t.Errorf("max_sessions: got %v, want 7", n)
 	}

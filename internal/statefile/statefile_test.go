@@ -81,10 +81,10 @@ func TestFile_Unusable(t *testing.T) {
 		mode          os.FileMode
 		want          string
 	}{
-		{"damaged", `{"version":1,"data":{`, 0o600, "it is damaged"},
-		{"empty", "", 0o600, "it is damaged"},
+		{"damaged", `{"version":1,"data":{`, 0o600, "the file is damaged"},
+		{"empty", "", 0o600, "the file is damaged"},
 		{"of another version", `{"version":7,"data":{}}`, 0o600, "it has version 7, this program supports 1"},
-		{"of another type", `{"version":1,"data":[1]}`, 0o600, "it is damaged"},
+		{"of another type", `{"version":1,"data":[1]}`, 0o600, "the file is damaged"},
 		{"too large", `{"version":1,"data":{"` + strings.Repeat("x", maxSize) + `":1}}`, 0o600, "it is larger than"},
 		{"writable by others", `{"version":1,"data":{}}`, 0o622, "others can write to it"},
 	} {

@@ -879,7 +879,7 @@ func TestStore_ForeignOrDamagedFile(t *testing.T) {
 	if err := os.WriteFile(file(other), b[:len(b)/2], 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := OpenStore(dir).State(other); err == nil || !strings.Contains(err.Error(), "remove it to start anew") {
+	if _, err := OpenStore(dir).State(other); err == nil || !strings.Contains(err.Error(), "delete it to reset") {
 		t.Errorf("damaged file: got %v, want an error with a remedy", err)
 	}
 	for _, server := range []Server{
