@@ -85,13 +85,12 @@ func (m *merger) add(ctx context.Context, layer io.Reader) error {
 	}
 }
 
-// split checks the name of an entry and splits it. The root has no parts.
+// split checks the name of an entry and splits it. The root has no parts, and may be called
+// "/": builders that write entries with the permissions of the root do so.
 func split(name string) ([]string, error) {
 	switch {
 	case len(name) > maxPath:
 		return nil, hostile("the name has %d bytes, at most %d are possible", len(name), maxPath)
-	case strings.HasPrefix(name, "/"):
-		return nil, hostile("the name is absolute")
 	case strings.Contains(name, "\x00"):
 		return nil, hostile("the name contains NUL")
 	}
@@ -106,6 +105,9 @@ func split(name string) ([]string, error) {
 		default:
 			parts = append(parts, part)
 		}
+	}
+	if len(parts) > 0 && strings.HasPrefix(name, "/") {
+		return nil, hostile("the name is absolute")
 	}
 	if len(parts) > maxDepth {
 		return nil, hostile("it is deeper than %d directories", maxDepth)

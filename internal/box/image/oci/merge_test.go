@@ -198,6 +198,18 @@ func TestMerge_KeepsAttributes(t *testing.T) {
 	}
 }
 
+// TestMerge_RootByItsOwnName: builders such as umoci and kaniko call the root "/", others
+// "./". It is not an absolute name of something below it.
+func TestMerge_RootByItsOwnName(t *testing.T) {
+	for _, name := range []string{"/", "./", "//", "/./"} {
+		m := newMerger(io.Discard, defaultLimits)
+		err := m.add(t.Context(), bytes.NewReader(pack(t, entry{name: name, kind: tar.TypeDir, mode: 0o711, uid: 7}, entry{name: "a", text: "1"})))
+		if err != nil || m.root.Mode != erofs.TypeDir|0o711 || m.root.UID != 7 || m.lookup("/a") == nil {
+			t.Errorf("root %q: %v, root %o of %d", name, err, m.root.Mode, m.root.UID)
+		}
+	}
+}
+
 // TestMerge_RefusesHostileLayers: each of these is an error, and takes neither much time
 // nor memory.
 func TestMerge_RefusesHostileLayers(t *testing.T) {
@@ -237,6 +249,8 @@ func TestMerge_RefusesHostileLayers(t *testing.T) {
 		"long path":                {{name: strings.Repeat("x/", 2100) + "x"}},
 		"deep":                     {{name: strings.Repeat("x/", 65) + "x"}},
 		"deep behind links":        {{name: strings.Repeat("x/", 60) + "y/", kind: dir}, {name: "l", kind: link, text: strings.Repeat("x/", 60)}, {name: "l/" + strings.Repeat("z/", 10) + "z"}},
+		"root / is a link":         {{name: "/", kind: link, text: "/"}},
+		"hard link to /":           {{name: "a", kind: hard, text: "/"}},
 		"root is a link":           {{name: ".", kind: link, text: "/"}},
 		"owner":                    {{name: "a", uid: 1 << 33}},
 		"negative owner":           {{name: "a", uid: -1}},
