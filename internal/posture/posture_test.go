@@ -181,7 +181,7 @@ func TestDocument_IsCurrent(t *testing.T) {
 
 // TestDocument_PromisesAreTested: each promise of the threat model names tests that exist
 // and are the only ones of that name, or names their packages, too; its classes of attacks
-// exist. Each class of attacks belongs to a promise.
+// exist. Each class of attacks belongs to a promise, and each limit of docs/security.md is one.
 func TestDocument_PromisesAreTested(t *testing.T) {
 	read := func(file string) string {
 		t.Helper()
@@ -234,6 +234,17 @@ func TestDocument_PromisesAreTested(t *testing.T) {
 	if rows < 30 {
 		t.Errorf("found %d promises in %s", rows, document)
 	}
+	described, tested := limitsIn(read("../../docs/security.md"), "\n## Limits\n"), limitsIn(promises, "\n### Limits\n")
+	for limit := range described {
+		if !tested[limit] {
+			t.Errorf("%s names no test of the limit %q of docs/security.md", document, limit)
+		}
+	}
+	for limit := range tested {
+		if !described[limit] {
+			t.Errorf("%s names tests of the limit %q, which docs/security.md does not have", document, limit)
+		}
+	}
 	for class, named := range attackable {
 		if !named {
 			t.Errorf("%s names no promise for the attacks of the class %s", document, class)
@@ -247,6 +258,23 @@ func TestDocument_PromisesAreTested(t *testing.T) {
 			t.Errorf("%s names %s, which does not exist", document, m[0])
 		}
 	}
+}
+
+// limitsIn returns the first cells of the table below a heading.
+func limitsIn(text, heading string) map[string]bool {
+	found := make(map[string]bool)
+	_, section, _ := strings.Cut(text, heading)
+	section, _, _ = strings.Cut(section, "\n#")
+	for line := range strings.Lines(section) {
+		cells := strings.Split(line, "|")
+		if len(cells) != 5 || strings.HasPrefix(cells[1], "-") {
+			continue
+		}
+		if limit := strings.TrimSpace(cells[1]); limit != "limit" && limit != "promise" {
+			found[limit] = true
+		}
+	}
+	return found
 }
 
 // walkTests calls do with every file of tests below root.

@@ -74,6 +74,16 @@ func TestParse_TooManyValues(t *testing.T) {
 	}
 }
 
+func TestSplit_TooManyMessages(t *testing.T) {
+	batch := func(n int) []byte { return []byte("[" + strings.Repeat("{},", n-1) + "{}]") }
+	if elements, refused := Split(batch(256)); refused != nil || len(elements) != 256 {
+		t.Errorf("256 messages: got %d, %v", len(elements), refused)
+	}
+	if elements, refused := Split(batch(257)); refused == nil || !strings.Contains(refused.Message, "more than 256 messages") {
+		t.Errorf("257 messages: got %d, %v", len(elements), refused)
+	}
+}
+
 func TestPrefixID(t *testing.T) {
 	for in, want := range map[string]string{
 		`{"jsonrpc":"2.0","id":7,"method":"x","params":{"a`: "7",
