@@ -213,6 +213,12 @@ func (t *tally) report(took time.Duration, seed uint64, before, after *holdings)
 		}
 		fmt.Printf("  %-12s %12d %12d %12d%s\n", row.name, row.before, row.after, row.limit, mark)
 	}
+	if len(after.processes) != len(before.processes) {
+		fmt.Println("processes before:")
+		printProcesses(before.processes)
+		fmt.Println("processes after:")
+		printProcesses(after.processes)
+	}
 	switch {
 	case len(t.lost) > 0:
 		return fmt.Errorf("%d losses", len(t.lost))
@@ -220,4 +226,10 @@ func (t *tally) report(took time.Duration, seed uint64, before, after *holdings)
 		return fmt.Errorf("above the baseline: %s", strings.Join(left, ", "))
 	}
 	return nil
+}
+
+func printProcesses(list map[int]string) {
+	for _, pid := range slices.Sorted(maps.Keys(list)) {
+		fmt.Printf("  %7d %s\n", pid, list[pid])
+	}
 }

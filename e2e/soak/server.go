@@ -248,12 +248,31 @@ func named(pids []int, name string) (list []int) {
 	return list
 }
 
+// commands returns the beginning of the command line of each process, without those that have
+// ended.
+func commands(pids []int) map[int]string {
+	found := make(map[int]string, len(pids))
+	for _, pid := range pids {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if err != nil {
+			continue
+		}
+		line := strings.TrimSpace(strings.ReplaceAll(string(b), "\x00", " "))
+		if line == "" {
+			line = "a process that has ended and was not waited for"
+		}
+		found[pid] = fmt.Sprintf("%.120q", line)
+	}
+	return found
+}
+
 // holdings is what the server holds on this machine.
 type holdings struct {
 	memory, descriptors, goroutines float64
-	processes, mounts, files        int
-	unfilled                        int   // boxes that the pool still has to make; it has a process each
-	disk                            int64 // bytes in the state directory
+	mounts, files                   int
+	processes                       map[int]string // their command lines, by pid
+	unfilled                        int            // boxes that the pool still has to make; it has a process each
+	disk                            int64          // bytes in the state directory
 }
 
 type row struct {
@@ -269,7 +288,7 @@ func (h *holdings) rows(before *holdings) []row {
 		{"memory, MiB", int64(before.memory) >> 20, int64(h.memory) >> 20, int64(before.memory)>>20 + 48, true},
 		{"descriptors", int64(before.descriptors), int64(h.descriptors), int64(before.descriptors) + 8, false},
 		{"goroutines", int64(before.goroutines), int64(h.goroutines), int64(before.goroutines) + 8, false},
-		{"processes", int64(before.processes), int64(h.processes), int64(before.processes), false},
+		{"processes", int64(len(before.processes)), int64(len(h.processes)), int64(len(before.processes)), false},
 		{"mounts", int64(before.mounts), int64(h.mounts), int64(before.mounts), false},
 		{"files", int64(before.files), int64(h.files), int64(before.files), false},
 		{"disk, MiB", before.disk >> 20, h.disk >> 20, before.disk>>20 + 8, true},
@@ -294,7 +313,7 @@ func (s *server) baseline(ctx context.Context, before *holdings) (*holdings, err
 		if err != nil {
 			return nil, fmt.Errorf("measure the server: %w", err)
 		}
-		same := h != nil && before == nil && now.goroutines == h.goroutines && now.descriptors == h.descriptors && now.processes == h.processes && time.Until(end) < settleTime-30*time.Second
+		same := h != nil && before == nil && now.goroutines == h.goroutines && now.descriptors == h.descriptors && len(now.processes) == len(h.processes) && time.Until(end) < settleTime-30*time.Second
 		h = now
 		if before != nil {
 			same = true
@@ -378,7 +397,7 @@ func (s *server) measure(ctx context.Context) (*holdings, error) {
 	pids := s.processes()
 	h := &holdings{
 		memory: values["process_resident_memory_bytes"], descriptors: values["process_open_fds"], goroutines: values["go_goroutines"],
-		processes: len(pids), unfilled: int(values["glovebox_pool_wanted"] - values["glovebox_pool_ready"]),
+		processes: commands(pids), unfilled: int(values["glovebox_pool_wanted"] - values["glovebox_pool_ready"]),
 	}
 	if values["glovebox_pool_wanted"] == 0 {
 		return nil, errors.New("the metrics have no pool")
