@@ -213,6 +213,27 @@ func (o outcome) replacedNote() string {
 	return ""
 }
 
+// undefinedTools matches the errors of Python, Node.js and shells for a name of the library of tools
+// that is not there. Its group is "tools", which code may well have forgotten to define itself.
+var undefinedTools = regexp.MustCompile(`(?m)^NameError: name '(?:(tools)|call_tool|ToolError)' is not defined` +
+	`|^ReferenceError: (?:(tools)|callTool|ToolError) is not defined` +
+	`|\bglovebox-tool: (?:command )?not found`)
+
+const codeModeOff = "Code cannot call tools of MCP servers here, because code mode is off: start the server with --tools mcp.json."
+
+// codeModeNote returns the note about a program that calls tools without code mode, "" if o is not
+// the failure of one.
+func (o outcome) codeModeNote() string {
+	if o.calls != "" || !o.failed {
+		return ""
+	}
+	found := undefinedTools.FindStringSubmatch(o.stderr)
+	if found == nil || found[1]+found[2] != "" && !usedTool.MatchString(o.source) {
+		return ""
+	}
+	return codeModeOff
+}
+
 // noInput matches the errors of programs that ask their user. Those of the kernels say
 // what to do.
 var noInput = regexp.MustCompile(`(?m)^EOFError: EOF when reading a line$|^\S+: a terminal is required to read the password|\bGetPassWarning: `)
@@ -281,7 +302,7 @@ func (b *Box) hints(notes []string, o outcome, n networkState) []string {
 			network = noNetworkAgain
 		}
 	}
-	for _, note := range []string{network, module, o.replacedNote(), inputNote(o.stderr), readOnlyNote(b.volumes(), o.stderr), b.frozenNote(o)} {
+	for _, note := range []string{network, module, o.replacedNote(), o.codeModeNote(), inputNote(o.stderr), readOnlyNote(b.volumes(), o.stderr), b.frozenNote(o)} {
 		if note != "" {
 			notes = append(notes, note)
 		}

@@ -93,6 +93,33 @@ func TestHints_ReplacedTools(t *testing.T) {
 	}
 }
 
+// TestHints_CodeModeOff: a program that calls tools on a server without code mode learns that, and
+// one that has forgotten a variable of its own does not hear of it.
+func TestHints_CodeModeOff(t *testing.T) {
+	b := newFixture(t, nil).session(t, "bob", "x")
+	const python = "Traceback (most recent call last):\nNameError: name '%s' is not defined"
+	for _, c := range []struct {
+		calls, source, stderr string
+		want                  bool
+	}{
+		{"", "r = tools.github.list()", strings.Replace(python, "%s", "tools", 1), true},
+		{"", "await call_tool('a.b')", strings.Replace(python, "%s", "call_tool", 1), true},
+		{"", "try:\n    f()\nexcept ToolError: pass", strings.Replace(python, "%s", "ToolError", 1) + ". Did you mean: 'OSError'?", true},
+		{"", "await tools.github.list()", "Uncaught:\nReferenceError: tools is not defined\n    at x", true},
+		{"", "await callTool('a.b')", "ReferenceError: callTool is not defined", true},
+		{"", "glovebox-tool a.b", "sh: 1: glovebox-tool: not found", true},
+		{"", "for t in tools: print(t)", strings.Replace(python, "%s", "tools", 1), false},
+		{"", "print(my.tools.list())", strings.Replace(python, "%s", "tools", 1), false},
+		{"", "toolz.x", strings.Replace(python, "%s", "toolz", 1), false},
+		{"python", "tools.github.list()", strings.Replace(python, "%s", "tools", 1), false},
+	} {
+		got := b.hints(nil, outcome{failed: true, source: c.source, stderr: c.stderr, calls: c.calls}, networkState{})
+		if has := strings.Contains(strings.Join(got, "\n"), "code mode is off: start the server with --tools mcp.json"); has != c.want {
+			t.Errorf("%q: %q: got %q, want the note: %t", c.calls, c.source, got, c.want)
+		}
+	}
+}
+
 // TestNetworkFailed has what real programs printed in a box, and what only looks
 // like it.
 func TestNetworkFailed(t *testing.T) {

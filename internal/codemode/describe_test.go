@@ -366,7 +366,7 @@ func TestDescribe_unavailable(t *testing.T) {
 	})
 	_, _, err := w.Describe(t.Context(), []string{"mute", "dead", "mute.a", "mute.b", "dead.a", "dead"}, "", Python)
 	const want = `The server "mute" is not available: connect: no answer within 5s
-The server "dead" is not available: its program ended: exit status 3; its user sees the cause with: CAUSE`
+The server "dead" is not available: its program ended: exit status 3; the user sees the cause with: CAUSE`
 	// The cause may be from a try before, and the sentence then says how long ago.
 	if err == nil || !strings.HasPrefix(err.Error(), want) || strings.Count(err.Error(), "\n") != 1 {
 		t.Errorf("got %v, want %s", err, want)

@@ -51,7 +51,7 @@ func TestUnavailable_identifier(t *testing.T) {
 	w := newWorld(t, mcpkit.Trusted, Options{}, "tasks")
 	r := w.Begin(Identity{})
 	for _, name := range []string{"tasks.json-text", "tasks.json_text"} {
-		if _, failure := w.call(t, r, name, "{}"); failure == nil || failure.Code != Unavailable || !strings.Contains(failure.Message, "only runs as a task") {
+		if _, failure := w.call(t, r, name, "{}"); failure == nil || failure.Code != Unavailable || !strings.Contains(failure.Message, "it only runs as a task, which code cannot start. Use another tool.") {
 			t.Errorf("%s: got %+v", name, failure)
 		}
 	}

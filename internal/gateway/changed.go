@@ -99,7 +99,7 @@ func (g *Gateway) whyWithheld(tool string) (why string, withheld bool) {
 			switch {
 			case g.names.nameFor(server, name) != tool:
 			case p.unpinned:
-				return fmt.Sprintf("The tool %q of the server %q is withheld: whether it has changed since it was first used is not known. Its user finds the cause in the log.", tool, server), true
+				return fmt.Sprintf("The tool %q of the server %q is withheld: whether it has changed since it was first used is not known. The log of Glovebox has the cause.", tool, server), true
 			default:
 				return fmt.Sprintf("The tool %q of the server %q has changed since it was first used. Its user can review it with: %s.", tool, server, g.reviewCommand(server)), true
 			}

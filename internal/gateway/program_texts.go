@@ -70,7 +70,7 @@ func (g *Gateway) startCause(server string) string {
 	if g.hideHost {
 		return g.callCause()
 	}
-	return "; its user sees the cause with: " + g.toolsCommand(server)
+	return "; the user sees the cause with: " + g.toolsCommand(server)
 }
 
 // callCause tells where to find why a server's program ended during a call.
@@ -78,7 +78,7 @@ func (g *Gateway) callCause() string {
 	if g.hideHost {
 		return ", and the operator finds the cause in the log"
 	}
-	return ", and its user finds the cause in the log"
+	return "; the log of Glovebox has the cause"
 }
 
 // causeFor tells the reader of a program's output where the cause of a failure is.
@@ -86,7 +86,7 @@ func (g *Gateway) causeFor() string {
 	if g.hideHost {
 		return "The operator finds the cause in the log."
 	}
-	return "Its user finds the cause in the log."
+	return "The log of Glovebox has the cause."
 }
 
 // remedyFor tells the reader of a program's output who can allow or review what is refused.

@@ -129,7 +129,7 @@ func (g *Gateway) WhyUnavailable(ctx context.Context, server, tool string) *Unav
 		return &UnavailableError{ReasonChanged, fmt.Sprintf("The tool %q of the server %q has changed since it was first used. %s", tool, server, g.remedyFor("review", g.reviewCommand(server)))}
 	}
 	if slices.Contains(g.tasksOnly[server], tool) {
-		return &UnavailableError{ReasonTask, fmt.Sprintf("The tool %q of the server %q only runs as a task, which is not supported yet.", tool, server)}
+		return &UnavailableError{ReasonTask, fmt.Sprintf("The tool %q of the server %q was not called: it only runs as a task, which code cannot start. Use another tool.", tool, server)}
 	}
 	f, failed = g.failed[server]
 	switch {

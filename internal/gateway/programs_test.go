@@ -153,7 +153,7 @@ func TestPrograms_ServerEnds(t *testing.T) {
 		hideHost    bool
 		start, call string // ends of the texts
 	}{
-		{false, "exit status 3; its user sees the cause with: glovebox mcp tools --config x crash", ", and its user finds the cause in the log"},
+		{false, "exit status 3; the user sees the cause with: glovebox mcp tools --config x crash", "; the log of Glovebox has the cause"},
 		{true, "exit status 3, and the operator finds the cause in the log", ", and the operator finds the cause in the log"},
 	} {
 		o := options(t.TempDir(), mcpkit.Trusted, "crash", "dies")

@@ -402,7 +402,7 @@ func TestApprovals_othersAreToldAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := text(t, res)
-	for _, want := range []string{"waits for the user's approval of diary.write", "This call did not run", " min ", " s at most", "repeat the call that started the program", "stop_session"} {
+	for _, want := range []string{"waits for the user's approval of diary.write", "This call did not run", " min ", "repeat the call that started the program", "stop_session"} {
 		if !res.IsError || !strings.Contains(got, want) || strings.Contains(got, "limit") {
 			t.Errorf("got %q, want %q", got, want)
 		}

@@ -101,3 +101,37 @@ for _ in range(1000):
 		t.Errorf("got %+v, %v: no progress came for the request that answered", res, err)
 	}
 }
+
+// TestApprovals_lostElicitation checks that a call which a parked program holds up is told that the
+// question of an elicitation does not come again.
+func TestApprovals_lostElicitation(t *testing.T) {
+	_, _, change := withApprovals(t, approval.Options{})
+	_, url := serve(t, change)
+	asked, seen := make(chan struct{}), make(chan struct{})
+	cs := connect(t, &mcp.StreamableClientTransport{Endpoint: url}, "2025-11-25", &mcp.ClientOptions{
+		ElicitationHandler: func(ctx context.Context, _ *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+			close(asked)
+			select {
+			case <-seen:
+			case <-ctx.Done():
+			}
+			return &mcp.ElicitResult{Action: "decline"}, nil
+		},
+	})
+	with := args{"code": "print(tools.diary.write())", "session_id": "elicited"}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = try(t, cs, "execute_code", with)
+	}()
+	<-asked
+	res, err := try(t, cs, "execute_code", with)
+	close(seen)
+	<-done
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := text(t, res); !res.IsError || !strings.Contains(got, "If the question is no longer on the screen, wait, since it cannot be asked again. Or: stop_session") {
+		t.Errorf("got %q", got)
+	}
+}

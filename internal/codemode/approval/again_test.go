@@ -222,7 +222,7 @@ func TestRecall_bounds(t *testing.T) {
 		if res := w.Recall(c, "b"); res != nil {
 			t.Errorf("got the question of a task: %+v", res)
 		}
-		if got, ok := w.Waiting("o", "b"); !ok || got.Recallable {
+		if got, ok := w.Waiting("o", "b"); !ok || got.Recallable || !got.Task {
 			t.Errorf("got %+v, %t", got, ok)
 		}
 	})

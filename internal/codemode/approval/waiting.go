@@ -13,6 +13,7 @@ type Waiting struct {
 	// Recallable says that the request which began the program asks again if it is repeated; see
 	// [Approver.Recall].
 	Recallable bool
+	Task       bool // a task has the question
 }
 
 // maxWaiting bounds the tools in a Waiting.
@@ -42,6 +43,7 @@ func (a *Approver) Waiting(owner, box string) (w Waiting, ok bool) {
 		}
 		if found && (!ok || left < w.Left) {
 			w.Left = left
+			w.Task = r.caller.Task
 			w.Recallable = r.open != nil && a.byToken[r.open.token] == r.open && r.open.recallableLocked()
 		}
 		ok = ok || found

@@ -74,7 +74,9 @@ func (c *Call) explainParked(b *box.Box, err error) error {
 	}
 	said := *e
 	said.Msg += ". This call did not run"
-	said.Hint = fmt.Sprintf("The user answers or denies the question in the client that asked it. %s ends the %s and the program; or %s.", stop, b.Info().Kind, other)
+	const answers = "The user answers or denies the question in the client that asked it. "
+	ways := fmt.Sprintf("%s ends the %s and the program; or %s.", stop, b.Info().Kind, other)
+	said.Hint = answers + ways
 	if c.approver != nil {
 		if w, ok := c.approver.Waiting(string(c.Owner), b.ID()); ok {
 			tools := strings.Join(w.Tools, ", ")
@@ -82,10 +84,14 @@ func (c *Call) explainParked(b *box.Box, err error) error {
 				tools += fmt.Sprintf(" and %d more", w.More)
 			}
 			said.Msg = fmt.Sprintf("A program in this %s waits for the user's approval of %s, for %s at most. This call did not run", b.Info().Kind, tools, atMost(w.Left))
-			said.Hint = "Without an answer, the program then goes on without the tool, and this call can be repeated. " + said.Hint
-			if w.Recallable {
-				said.Hint = "If the question is no longer on the screen, repeat the call that started the program, with the same arguments: the question is asked again. " + said.Hint
+			lost := "wait, since it cannot be asked again. Or: "
+			switch {
+			case w.Recallable:
+				lost = "repeat the call that started the program, with the same arguments: it is asked again. Or: "
+			case w.Task:
+				lost = "get the task that started the program: it has the question. Or: "
 			}
+			said.Hint = "Without an answer, the program then goes on without the tool, and this call can be repeated. " + answers + "If the question is no longer on the screen, " + lost + ways
 		}
 	}
 	return &said

@@ -104,13 +104,9 @@ func (f family) answer(deps Deps, tool string, err error) (*mcp.CallToolResult, 
 	if f.text {
 		return f.result(e, m)
 	}
-	suggestions := append([]string(nil), m.suggest...)
-	if e.Hint != "" {
-		suggestions = append([]string{e.Hint}, suggestions...)
-	}
 	context := map[string]string{"tool": tool}
 	maps.Copy(context, e.Context)
-	coded := rpcError(m, text(e, m.prefix), suggestions, context)
+	coded := rpcError(m, text(e, m.prefix), m.suggest, context) // the text has the hint
 	if deps.ProtocolErrors {
 		return nil, coded
 	}

@@ -269,6 +269,7 @@ func TestErrors_CompatibleCodes(t *testing.T) {
 		{box.CodeUnsupportedLanguage, "", createErrors, "INVALID_LANGUAGE", -32602, "Invalid parameters: ", "UNSUPPORTED_LANGUAGE"},
 		{box.CodeNotFound, "", runErrors, "CONTEXT_NOT_FOUND", -32602, "Session not found: ", "SESSION_NOT_FOUND"},
 		{box.CodeLimit, "", createErrors, "CONTEXT_CREATION_FAILED", -32600, "Resource limit exceeded: ", "RESOURCE_LIMIT_ERROR"},
+		{box.CodeBusy, "", runErrors, "EXECUTION_FAILED", -32600, "What failed", "SESSION_BUSY"},
 		{box.CodeNotReady, "", createErrors, "SERVER_NOT_READY", -32603, "Wrapper error: ", "SERVER_NOT_READY"},
 		{box.CodeStartFailed, "", createErrors, "CONTEXT_CREATION_FAILED", -32603, "Sandbox creation failed: ", "SANDBOX_CREATION_ERROR"},
 		{box.CodeExecFailed, "run code", runErrors, "EXECUTION_FAILED", -32603, "Code execution failed: ", "CODE_EXECUTION_ERROR"},
@@ -287,7 +288,7 @@ func TestErrors_CompatibleCodes(t *testing.T) {
 		if !errors.As(err, &e) || e.Code != c.rpc || !strings.HasPrefix(e.Message, c.prefix) || json.Unmarshal(e.Data, &d) != nil || d.ErrorCode != c.word {
 			t.Errorf("%s: got %v, %+v, want %d, %q and %s", c.code, err, d, c.rpc, c.prefix, c.word)
 		}
-		if len(d.Suggestions) == 0 || d.Context["tool"] != "tool" {
+		if len(d.Suggestions) == 0 || d.Context["tool"] != "tool" || slices.Contains(d.Suggestions, failed.Hint) { // the message has the hint
 			t.Errorf("%s: got data %+v", c.code, d)
 		}
 		res, err := c.family.answer(protocol, "tool", failed)
