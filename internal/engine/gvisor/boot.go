@@ -96,7 +96,7 @@ func (e *Engine) boot(ctx context.Context, id string, p *plan, begin func(*guest
 	}
 	l.user = g.user
 	s, err := l.start(e, &trash)
-	g.gofer, g.root, g.sentry = s.gofer, s.root, s.sentry
+	g.gofers, g.root, g.sentry = s.gofers, s.root, s.sentry
 	if err != nil {
 		return nil, err
 	}

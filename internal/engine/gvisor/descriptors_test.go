@@ -32,7 +32,7 @@ func TestDescriptors_OfGuest(t *testing.T) {
 	e := open(t)
 	b := create(t, e, "descriptors", withVolume(t, newSpec(t)))
 	g := b.Guest.(*guest)
-	gofer, sentry := descriptors(t, g.gofer.Process.Pid), descriptors(t, g.sentry.Process.Pid)
+	gofer, sentry := descriptors(t, g.gofers[0].Process.Pid), descriptors(t, g.sentry.Process.Pid)
 	for name, fds := range map[string]map[string]bool{"gofer": gofer, "sentry": sentry} {
 		if fds[inherited] {
 			t.Errorf("the %s holds %s, which this process was started with", name, inherited)

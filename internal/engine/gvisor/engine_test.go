@@ -273,7 +273,7 @@ func TestGuest_Exit(t *testing.T) {
 		t.Errorf("exit %+v", exit)
 	}
 	b = create(t, e, "loses-its-files", withVolume(t, newSpec(t)))
-	b.Guest.(*guest).gofer.Process.Kill()
+	b.Guest.(*guest).gofers[0].Process.Kill()
 	if exit := wait(t, b); exit.Reason != engine.ExitCrashed {
 		t.Errorf("exit %+v", exit)
 	}

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -36,8 +37,8 @@ const (
 	dyingTimeout = 5 * time.Second
 )
 
-// guest is a sentry and its file server: a gofer if it has volumes, else a rootServer,
-// or none if its root is an image.
+// guest is a sentry and its file server: one or two gofers if it has volumes, else a
+// rootServer, or none if its root is an image.
 type guest struct {
 	e       *Engine
 	id      string
@@ -55,9 +56,9 @@ type guest struct {
 	user    user    // of the sentry
 
 	sentry   *exec.Cmd
-	root     *rootServer // nil if there is a gofer or the root is an image
-	gofer    *exec.Cmd   // nil if there are no volumes
-	goferEnd chan error  // gets the gofer's end once
+	root     *rootServer   // nil if there are gofers or the root is an image
+	gofers   []*exec.Cmd   // none if there are no volumes; the first serves the root
+	goferEnd chan struct{} // closed when all gofers have ended
 
 	end *guests.End // reached when nothing is left on the host
 
@@ -118,21 +119,22 @@ func (g *guest) kill(reason engine.ExitReason, detail string) {
 // and then call release.
 func (g *guest) adopt(release func()) {
 	g.pause = make(chan struct{}, 1)
-	g.goferEnd = make(chan error, 1)
+	g.goferEnd = make(chan struct{})
 	g.e.watch.add(g)
 	g.e.disk.adopt(g.quota, g)
+	var serving sync.WaitGroup
+	for _, gofer := range g.gofers {
+		serving.Go(func() {
+			if err := gofer.Wait(); err != nil {
+				// A guest without its files is useless. There is no error if the sentry
+				// has asked the gofer to end.
+				g.kill(engine.ExitCrashed, "gofer ended: "+clean(err.Error()))
+			}
+		})
+	}
 	go func() {
-		if g.gofer == nil {
-			g.goferEnd <- nil
-			return
-		}
-		err := g.gofer.Wait()
-		if err != nil {
-			// A guest without its files is useless. There is no error if the sentry has
-			// asked the gofer to end.
-			g.kill(engine.ExitCrashed, "gofer ended: "+clean(err.Error()))
-		}
-		g.goferEnd <- err
+		serving.Wait()
+		close(g.goferEnd)
 	}()
 	go func() {
 		err := g.sentry.Wait()
@@ -140,7 +142,7 @@ func (g *guest) adopt(release func()) {
 		g.dead = true
 		g.mu.Unlock()
 		g.e.watch.remove(g)
-		g.endGofer()
+		g.endGofers()
 		exit := g.classify(err)
 		g.pause <- struct{}{} // no call to the sentry is in progress any more
 		<-g.pause
@@ -151,9 +153,9 @@ func (g *guest) adopt(release func()) {
 	}()
 }
 
-// endGofer waits for the gofer, which ends by itself without a sentry. If the reason
-// of the guest's end is known already, it kills the gofer at once.
-func (g *guest) endGofer() {
+// endGofers waits for the gofers, which end by themselves without a sentry. If the reason
+// of the guest's end is known already, it kills them at once.
+func (g *guest) endGofers() {
 	g.mu.Lock()
 	known := g.reason != ""
 	g.mu.Unlock()
@@ -164,8 +166,8 @@ func (g *guest) endGofer() {
 		case <-time.After(goferTimeout):
 		}
 	}
-	if g.gofer != nil {
-		g.gofer.Process.Kill() // fails only if it has ended
+	for _, gofer := range g.gofers {
+		gofer.Process.Kill() // fails only if it has ended
 	}
 	<-g.goferEnd
 }
@@ -228,15 +230,14 @@ func (g *guest) endProcesses(err error, listen bool) {
 		sentry = dyingTimeout
 	}
 	end(g.sentry, sentry)
-	end(g.gofer, gofer)
+	for _, cmd := range g.gofers {
+		end(cmd, gofer)
+	}
 }
 
 // processes returns those that have been started.
 func (g *guest) processes() []*exec.Cmd {
-	if g.gofer == nil {
-		return []*exec.Cmd{g.sentry}
-	}
-	return []*exec.Cmd{g.gofer, g.sentry}
+	return append(slices.Clone(g.gofers), g.sentry)
 }
 
 // endedByItself reports whether a reaped process was not killed.
@@ -247,10 +248,10 @@ func endedByItself(cmd *exec.Cmd) bool {
 // servedWell reports, after the end of all processes, whether the file server of the
 // sentry worked.
 func (g *guest) servedWell() bool {
-	if g.gofer != nil {
-		return endedByItself(g.gofer)
+	if slices.ContainsFunc(g.gofers, func(cmd *exec.Cmd) bool { return !endedByItself(cmd) }) {
+		return false
 	}
-	return g.root.close() == nil
+	return len(g.gofers) > 0 || g.root.close() == nil
 }
 
 // free frees everything but the processes, which have ended.

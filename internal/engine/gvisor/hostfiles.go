@@ -73,7 +73,7 @@ func (g *guest) hostFiles() []hostFile {
 // inRoot returns the path in the root of a file that the sentry has open under name, and
 // whether the file is in the root. A deleted file keeps its old path.
 func (g *guest) inRoot(name string) (path string, ours bool) {
-	if g.gofer != nil {
+	if len(g.gofers) > 0 {
 		path, ours = strings.CutPrefix(name, goferRoot+"/")
 		return "/" + path, ours
 	}

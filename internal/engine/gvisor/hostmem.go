@@ -44,11 +44,12 @@ const (
 // too long for idle guests. It is counted when it can have grown: after the sentry has
 // used processor time, or while programs can fill enough page tables without the sentry.
 type meter struct {
-	sentry, gofer int      // process ids; gofer is 0 if there is none
-	file          *os.File // the guest's memory; nil if unknown
+	sentry int      // process id
+	served []int    // process ids of sentry and gofers
+	file   *os.File // the guest's memory; nil if unknown
 
-	busy    time.Duration // processor time of sentry and gofer at the last reading
-	private int64         // memory of sentry and gofer at the last reading
+	busy    time.Duration // processor time of sentry and gofers at the last reading
+	private int64         // memory of sentry and gofers at the last reading
 
 	kernel      int64         // page tables, threads and descriptors at the last count
 	growth      int64         // page tables that programs can fill without the sentry
@@ -67,11 +68,11 @@ type meter struct {
 }
 
 // newMeter returns a meter, which the caller closes.
-func newMeter(sentry, gofer int) *meter {
+func newMeter(sentry int, gofers ...int) *meter {
 	// Without O_PATH the descriptor could be used to read the memory. An error means that
 	// the sentry has ended.
 	file, _ := os.OpenFile(memoryFile(sentry), unix.O_PATH|unix.O_CLOEXEC, 0)
-	return &meter{sentry: sentry, gofer: gofer, file: file}
+	return &meter{sentry: sentry, served: append([]int{sentry}, gofers...), file: file}
 }
 
 // close frees the guest's memory, which the meter holds. It may be called at any time.
@@ -80,9 +81,15 @@ func (m *meter) close() { m.file.Close() }
 // used returns the guest's memory on the host in bytes, and the host kernel's part of
 // it. Where it may exceed limit, it is as of now.
 func (m *meter) used(limit int64) (total, kernel int64) {
-	busy := cpuClock(m.sentry) + cpuClock(m.gofer)
+	var busy time.Duration
+	for _, pid := range m.served {
+		busy += cpuClock(pid)
+	}
 	if busy != m.busy || m.counted.IsZero() {
-		m.busy, m.private = busy, privateMemory(m.sentry)+privateMemory(m.gofer)
+		m.busy, m.private = busy, 0
+		for _, pid := range m.served {
+			m.private += privateMemory(pid)
+		}
 	}
 	user := m.private
 	if info, err := m.file.Stat(); err == nil {
@@ -106,7 +113,7 @@ func (m *meter) used(limit int64) (total, kernel int64) {
 func (m *meter) count() {
 	start := time.Now()
 	m.kernel, m.growth, m.maxMappings = 0, 0, 0
-	for _, pid := range []int{m.sentry, m.gofer} {
+	for _, pid := range m.served {
 		s := readStatus(pid)
 		m.kernel += s.tables + s.threads*taskMemory + openFiles(pid)*fileMemory
 	}

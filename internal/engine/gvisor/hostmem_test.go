@@ -122,7 +122,7 @@ func TestMeter_CountsKernelMemory(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			b := create(t, e, "measured", spec)
 			defer b.Destroy(t.Context())
-			m := newMeter(b.Guest.(*guest).sentry.Process.Pid, 0)
+			m := newMeter(b.Guest.(*guest).sentry.Process.Pid)
 			defer m.close()
 			all, kernel := m.used(1)
 			if got := b.ask(t, c.command); strings.Contains(got, "error") {
@@ -149,7 +149,7 @@ func TestMeter_SkipsIdleGuest(t *testing.T) {
 	if err := e.Pause(t.Context(), b.ID()); err != nil {
 		t.Fatal(err)
 	}
-	m := newMeter(b.Guest.(*guest).sentry.Process.Pid, 0)
+	m := newMeter(b.Guest.(*guest).sentry.Process.Pid)
 	defer m.close()
 	limit := hostMemory(spec.Limits)
 	m.used(limit)
@@ -173,7 +173,7 @@ func BenchmarkMeter(b *testing.B) {
 	spec.Limits = engine.Limits{CPUs: 1, MemoryMB: 256, PIDs: 100}
 	g := create(b, e, "idle", spec)
 	g.ask(b, "echo up")
-	m := newMeter(g.Guest.(*guest).sentry.Process.Pid, 0)
+	m := newMeter(g.Guest.(*guest).sentry.Process.Pid)
 	defer m.close()
 	limit := hostMemory(spec.Limits)
 	b.Run("look", func(b *testing.B) {

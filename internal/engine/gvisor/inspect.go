@@ -20,8 +20,8 @@ func (e *Engine) Processes(_ context.Context, id string) (list []posture.Process
 		if dead {
 			return engine.ErrGone
 		}
-		if g.gofer != nil {
-			list = append(list, posture.Process{PID: g.gofer.Process.Pid, Role: posture.Gofer})
+		for _, gofer := range g.gofers {
+			list = append(list, posture.Process{PID: gofer.Process.Pid, Role: posture.Gofer})
 		}
 		sentry := g.sentry.Process.Pid
 		for _, pid := range descendants(sentry) {

@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"syscall"
 
-	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/control/server"
 	"gvisor.dev/gvisor/pkg/sentry/pgalloc"
@@ -61,11 +60,12 @@ func (l *launch) flags() []string {
 }
 
 // begin returns the command line of a part of gVisor up to the name of the command.
-func (l *launch) begin(command string, trash *files) (*commandLine, error) {
+// name is that of its debug log, and confs says how the root and the volumes are backed.
+func (l *launch) begin(name, command, confs string, trash *files) (*commandLine, error) {
 	c := &commandLine{args: l.flags()}
 	if l.debug != "" {
 		// The process itself may not write to the directory.
-		f, err := os.Create(filepath.Join(l.debug, l.id+"."+command+".txt"))
+		f, err := os.Create(filepath.Join(l.debug, l.id+"."+name+".txt"))
 		if err != nil {
 			return nil, fmt.Errorf("make debug log: %w", err)
 		}
@@ -73,7 +73,7 @@ func (l *launch) begin(command string, trash *files) (*commandLine, error) {
 		c.args = append(c.args, "--debug")
 		c.pass("debug-log-fd", f)
 	}
-	c.args = append(c.args, command, "--bundle="+l.bundle, "--gofer-mount-confs="+mountConfs(l.spec, l.tree))
+	c.args = append(c.args, command, "--bundle="+l.bundle, "--gofer-mount-confs="+confs)
 	return c, nil
 }
 
@@ -146,8 +146,8 @@ func controlSocket(path string) (*os.File, error) {
 
 // started is what a launch has started.
 type started struct {
-	gofer  *exec.Cmd   // nil: there is none
-	root   *rootServer // instead of a gofer; nil if the root is an image
+	gofers []*exec.Cmd
+	root   *rootServer // instead of gofers; nil if the root is an image
 	sentry *exec.Cmd
 	ready  *os.File // becomes readable when the control server answers
 }
@@ -156,7 +156,7 @@ type started struct {
 // of its own. After an error, what is in the result has been started.
 func (l *launch) start(e *Engine, trash *files) (s started, err error) {
 	oci := ociSpec(l.id, l.spec, l.tree, l.volumes)
-	sentry, err := l.begin("boot", trash)
+	sentry, err := l.begin("boot", "boot", mountConfs(l.spec, l.tree, everyVolume), trash)
 	if err != nil {
 		return s, err
 	}
@@ -179,7 +179,7 @@ func (l *launch) start(e *Engine, trash *files) (s started, err error) {
 	}
 	switch {
 	case len(l.spec.Mounts) > 0:
-		s.gofer, err = l.startGofer(e, oci, sentry, trash)
+		s.gofers, err = l.startGofers(e, oci, sentry, trash)
 	case l.tree.images == nil:
 		s.root, err = l.serveRoot(sentry, trash)
 	}
@@ -225,63 +225,6 @@ func (l *launch) serveRoot(sentry *commandLine, trash *files) (*rootServer, erro
 	trash.add(p.sentry)
 	sentry.pass("io-fds", p.sentry)
 	return serveRoot(p.gofer, l.tree.root)
-}
-
-// startGofer starts a gofer, which volumes need: it knows how to show each.
-func (l *launch) startGofer(e *Engine, oci *specs.Spec, sentry *commandLine, trash *files) (*exec.Cmd, error) {
-	gofer, err := l.begin("gofer", trash)
-	if err != nil {
-		return nil, err
-	}
-	// Each process reads the spec at its own pace, hence a file of its own.
-	spec, err := memFile("spec", oci)
-	if err != nil {
-		return nil, err
-	}
-	trash.add(spec)
-	gofer.pass("spec-fd", spec)
-	served := len(l.spec.Mounts)
-	if l.tree.images == nil {
-		served++ // the root
-	}
-	for range served {
-		p, err := newPair()
-		if err != nil {
-			return nil, err
-		}
-		trash.add(p.sentry, p.gofer)
-		gofer.pass("io-fds", p.gofer)
-		sentry.pass("io-fds", p.sentry)
-	}
-	// The gofer resolves links in mount points and tells the sentry.
-	mounts, mountsW, err := os.Pipe()
-	if err != nil {
-		return nil, fmt.Errorf("make pipe: %w", err)
-	}
-	trash.add(mounts, mountsW)
-	gofer.pass("mounts-fd", mountsW)
-	sentry.pass("mounts-fd", mounts)
-	// The gofer asks here for mounts that it may not make itself.
-	rpc, err := newPair()
-	if err != nil {
-		return nil, err
-	}
-	trash.add(rpc.sentry, rpc.gofer)
-	gofer.pass("rpc-fd", rpc.gofer)
-	if err := l.volumes.answer(rpc.sentry); err != nil {
-		return nil, err
-	}
-	gofer.args = append(gofer.args, l.id)
-	cmd := l.cmd(goferName, gofer)
-	if l.volumes.nested() {
-		e.vols.nest(cmd)
-	} else {
-		e.vols.enclose(cmd)
-	}
-	if err := l.group.start(e.spawn, cmd); err != nil {
-		return nil, fmt.Errorf("start gofer: %w", err)
-	}
-	return cmd, nil
 }
 
 // files closes what a launch has opened once its processes have their copies.

@@ -91,7 +91,7 @@ func TestPosture(t *testing.T) {
 // TestPosture_OrdinaryUser runs TestPosture as another user than root.
 func TestPosture_OrdinaryUser(t *testing.T) {
 	const user = 12345
-	postureAs(t, user, &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user}})
+	testAs(t, user, &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user}}, "TestPosture")
 }
 
 // TestPosture_RootOfUserNamespace runs TestPosture as root of a user namespace that has
@@ -99,14 +99,14 @@ func TestPosture_OrdinaryUser(t *testing.T) {
 func TestPosture_RootOfUserNamespace(t *testing.T) {
 	const first = 200_000
 	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: first, Size: 1 << 16}}
-	postureAs(t, first, &syscall.SysProcAttr{
+	testAs(t, first, &syscall.SysProcAttr{
 		Cloneflags: unix.CLONE_NEWUSER, UidMappings: ids, GidMappings: ids, GidMappingsEnableSetgroups: true,
 		Credential: &syscall.Credential{Uid: 0, Gid: 0},
-	})
+	}, "TestPosture")
 }
 
-// postureAs runs TestPosture in a process of a user of the host.
-func postureAs(t *testing.T, user int, attr *syscall.SysProcAttr) {
+// testAs runs tests in a process of a user of the host.
+func testAs(t *testing.T, user int, attr *syscall.SysProcAttr, tests ...string) {
 	t.Helper()
 	if !newUsers().ids.have(firstUser) {
 		t.Skip("only root can run the test as another user")
@@ -131,13 +131,15 @@ func postureAs(t *testing.T, user int, attr *syscall.SysProcAttr) {
 	if err := os.WriteFile(path, b, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), selfExe, "-test.run=^TestPosture$", "-test.v")
+	cmd := exec.CommandContext(t.Context(), selfExe, "-test.run=^("+strings.Join(tests, "|")+")$", "-test.v")
 	cmd.Dir = "/"
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + dir, "HOME=" + dir, "GLOVEBOX_TEST_AGENT=" + path}
 	cmd.SysProcAttr = attr
 	out, err := cmd.CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "--- PASS: TestPosture ") {
-		t.Errorf("as user %d: %v\n%s", user, err, out)
+	for _, test := range tests {
+		if err != nil || !strings.Contains(string(out), "--- PASS: "+test+" ") {
+			t.Errorf("%s as user %d: %v\n%s", test, user, err, out)
+		}
 	}
 }
 

@@ -152,7 +152,7 @@ func TestSnapshot_Killed(t *testing.T) {
 		want engine.ExitReason
 	}{
 		"sentry": {func(b *box) { b.Guest.(*guest).sentry.Process.Kill() }, engine.ExitCrashed},
-		"gofer":  {func(b *box) { b.Guest.(*guest).gofer.Process.Kill() }, engine.ExitCrashed},
+		"gofer":  {func(b *box) { b.Guest.(*guest).gofers[0].Process.Kill() }, engine.ExitCrashed},
 		"agent":  {func(b *box) { b.send(t, "exit 3") }, engine.ExitExited},
 	} {
 		for _, after := range []time.Duration{0, 5 * time.Millisecond, 15 * time.Millisecond} {

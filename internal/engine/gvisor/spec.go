@@ -122,6 +122,9 @@ func ociSpec(id string, s *engine.Spec, root *tree, volumes *guestVolumes) *spec
 		if m.ReadOnly {
 			options[3] = "ro"
 		}
+		if volumes.beside(m) {
+			options = besideOptions(m.Host, options)
+		}
 		mount := specs.Mount{Destination: m.Guest, Type: "bind", Source: m.Host, Options: options}
 		if m.tree != nil {
 			// Not read by anyone, but with it the gofer asks for the mount.
@@ -136,8 +139,9 @@ func ociSpec(id string, s *engine.Spec, root *tree, volumes *guestVolumes) *spec
 
 // mountConfs says, in gVisor's words, how the root and the volumes are backed:
 // the root by its directory or image below a writable layer of limited size in a
-// file, the agent beside an image by another, the volumes by their directories.
-func mountConfs(s *engine.Spec, root *tree) string {
+// file, the agent beside an image by another, the volumes by their directories. A volume
+// that the process does not serve is nothing to it.
+func mountConfs(s *engine.Spec, root *tree, serves func(int) bool) string {
 	confs := "lisafs:anon"
 	if root.images != nil {
 		confs = "erofs:anon"
@@ -148,8 +152,17 @@ func mountConfs(s *engine.Spec, root *tree) string {
 	if root.images != nil {
 		confs += ",erofs:none"
 	}
-	for range s.Mounts {
-		confs += ",lisafs:none"
+	return confs + volumeConfs(s, serves)
+}
+
+// volumeConfs is the part of mountConfs about volumes.
+func volumeConfs(s *engine.Spec, serves func(int) bool) (confs string) {
+	for i := range s.Mounts {
+		if serves(i) {
+			confs += ",lisafs:none"
+		} else {
+			confs += "," + notServed
+		}
 	}
 	return confs
 }

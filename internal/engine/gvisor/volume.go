@@ -42,9 +42,9 @@ const (
 	// mapped swaps the owner of the volume and the guest's user in the mount. It
 	// requires real root, with power over the file system.
 	mapped
-	// nested runs the gofer in a user namespace that maps the server's own user to
-	// the guest's. It requires no privileges, but works only for files that the
-	// server's user owns.
+	// nested runs the volume's gofer in a user namespace that maps the server's own user
+	// to the guest's. It requires no privileges, but works only for files that the
+	// server's user owns or creates.
 	nested
 )
 
@@ -97,8 +97,15 @@ func (v *volumes) open(mounts []engine.Mount) (_ *guestVolumes, err error) {
 		}
 	}
 	if s.nested() {
-		if err := v.adaptToNested(s); err != nil {
-			return nil, err
+		// Not being root, a nested gofer would refuse to mount what it may not read.
+		for i := range s.list {
+			m := &s.list[i]
+			if m.how != nested {
+				continue
+			}
+			if m.tree, err = openTree(m.Host); err != nil {
+				return nil, fmt.Errorf("find volume %q: %w", m.Host, err)
+			}
 		}
 	}
 	for i := range s.list {
@@ -123,28 +130,6 @@ func (v *volume) freeze() (err error) {
 	return unix.MountSetattr(int(v.tree.Fd()), "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &attr)
 }
 
-// adaptToNested prepares the other volumes of a guest whose gofer is nested.
-func (v *volumes) adaptToNested(s *guestVolumes) (err error) {
-	spaces := make(spaces)
-	defer spaces.close()
-	for i := range s.list {
-		m := &s.list[i]
-		switch {
-		case m.how == mapped:
-			m.tree.Close()
-			m.tree, err = v.mapOwner(m.Host, spaces, idPair{user: 0, root: engine.UserID})
-		case m.tree == nil:
-			// Not being root, the gofer would refuse to mount what it may not read.
-			m.tree, err = openTree(m.Host)
-		}
-		if err != nil {
-			m.tree = nil
-			return fmt.Errorf("find volume %q: %w", m.Host, err)
-		}
-	}
-	return nil
-}
-
 // prepare chooses the mapping of a volume and opens its tree if that needs one.
 func (v *volumes) prepare(m engine.Mount, spaces spaces) (volume, error) {
 	if m.ReadOnly {
@@ -158,11 +143,22 @@ func (v *volumes) prepare(m engine.Mount, spaces spaces) (volume, error) {
 	}
 	vol := volume{Mount: m, how: mapped}
 	var err error
-	if vol.tree, err = v.mapOwner(m.Host, spaces, idPair{user: engine.UserID, root: 0}); err != nil && st.Uid == 0 {
+	if vol.tree, err = v.mapOwner(m.Host, spaces); err != nil && st.Uid == 0 {
 		vol.how, err = nested, v.nests()
 	}
+	// Files that code creates in a volume that is open to all belong to the server's user.
+	// Where no file can belong to the guest's user, that must look like it.
+	mayWrite := userMayWrite(&st)
+	if err != nil && mayWrite && st.Mode&unix.S_IFMT == unix.S_IFDIR && !holds(v.uids, engine.UserID) {
+		vol.how, err = nested, v.nests()
+		mayWrite = err == nil
+		if mayWrite {
+			v.warnOnce(m.Host, "code in boxes has the access of the server's user to that user's files in volume, which belongs to another user",
+				logkey.Fix, fmt.Sprintf("share a directory of the server's user instead of %s, or share it with :ro", m.Host))
+		}
+	}
 	if err != nil {
-		if !userMayWrite(&st) {
+		if !mayWrite {
 			owner := "user " + strconv.Itoa(engine.UserID)
 			if !holdsAll(v.uids) {
 				owner = "the user that runs the server"
@@ -188,12 +184,9 @@ func openTree(host string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), host), nil
 }
 
-// idPair are the ids that a gofer shows to the guest as its user and its root.
-type idPair struct{ user, root int }
-
 // mapOwner returns a mount of the host path in which its owner is the guest's
 // user.
-func (v *volumes) mapOwner(host string, spaces spaces, ids idPair) (_ *os.File, err error) {
+func (v *volumes) mapOwner(host string, spaces spaces) (_ *os.File, err error) {
 	if !holdsAll(v.uids) || !holdsAll(v.gids) {
 		return nil, errors.New("only root can map owners")
 	}
@@ -211,7 +204,7 @@ func (v *volumes) mapOwner(host string, spaces spaces, ids idPair) (_ *os.File, 
 	if err := unix.Fstatat(fd, "", &st, unix.AT_EMPTY_PATH); err != nil {
 		return nil, fmt.Errorf("find owner: %w", err)
 	}
-	space, err := spaces.of(idOwner{st.Uid, st.Gid}, v.gids, ids)
+	space, err := spaces.of(idOwner{st.Uid, st.Gid}, v.gids)
 	if err != nil {
 		return nil, err
 	}
@@ -230,14 +223,14 @@ type spaces map[idOwner]*os.File
 
 // of returns the namespace for volumes of o. It maps all groups, since a file of the
 // owner may be in any.
-func (s spaces) of(o idOwner, gids []syscall.SysProcIDMap, ids idPair) (*os.File, error) {
+func (s spaces) of(o idOwner, gids []syscall.SysProcIDMap) (*os.File, error) {
 	if f := s[o]; f != nil {
 		return f, nil
 	}
 	f, err := userNamespace([]syscall.SysProcIDMap{
-		{ContainerID: int(o.uid), HostID: ids.user, Size: 1},
-		{ContainerID: rootOnDisk, HostID: ids.root, Size: 1},
-	}, swapIDs(gids, int(o.gid), ids.user))
+		{ContainerID: int(o.uid), HostID: engine.UserID, Size: 1},
+		{ContainerID: rootOnDisk, HostID: 0, Size: 1},
+	}, swapIDs(gids, int(o.gid), engine.UserID))
 	if err != nil {
 		return nil, fmt.Errorf("make user namespace: %w", err)
 	}
@@ -394,8 +387,8 @@ func swapIDs(ids []syscall.SysProcIDMap, a, b int) []syscall.SysProcIDMap {
 
 // guestVolumes are the volumes of one guest.
 type guestVolumes struct {
-	list   []volume     // one for each mount
-	server *urpc.Server // hands out their trees; may be nil
+	list    []volume       // one for each mount
+	servers []*urpc.Server // hand out their trees, one to each gofer that needs them
 }
 
 // volume is one mount of a guest.
@@ -409,6 +402,9 @@ type volume struct {
 func (s *guestVolumes) nested() bool {
 	return slices.ContainsFunc(s.list, func(v volume) bool { return v.how == nested })
 }
+
+// beside reports whether v needs another gofer than the nested volumes of the guest.
+func (s *guestVolumes) beside(v volume) bool { return v.how != nested && s.nested() }
 
 // annotations returns gVisor's annotations that make the sentry ask the gofer for
 // everything in the volumes instead of opening files itself.
@@ -429,12 +425,12 @@ func (s *guestVolumes) annotations() map[string]string {
 	return hints
 }
 
-// answer hands the trees to the gofer at the other end of conn at its requests, until
-// close.
-func (s *guestVolumes) answer(conn *os.File) error {
+// answer hands the trees of the volumes that it serves to the gofer at the other end of
+// conn at its requests, until close.
+func (s *guestVolumes) answer(conn *os.File, serves func(int) bool) error {
 	h := &goferToHostRPC{trees: make(map[string]*os.File)}
-	for _, v := range s.list {
-		if v.tree != nil {
+	for i, v := range s.list {
+		if v.tree != nil && serves(i) {
 			h.trees[v.Guest] = v.tree
 		}
 	}
@@ -450,16 +446,17 @@ func (s *guestVolumes) answer(conn *os.File) error {
 		unix.Close(fd)
 		return fmt.Errorf("serve volumes: %w", err)
 	}
-	s.server = urpc.NewServer()
-	s.server.Register(h)
-	s.server.StartHandling(socket)
+	server := urpc.NewServer()
+	server.Register(h)
+	server.StartHandling(socket)
+	s.servers = append(s.servers, server)
 	return nil
 }
 
 // close frees the resources that only the gofer's boot needs.
 func (s *guestVolumes) close() {
-	if s.server != nil {
-		s.server.Stop(0)
+	for _, server := range s.servers {
+		server.Stop(0)
 	}
 	for _, v := range s.list {
 		if v.tree != nil {

@@ -66,11 +66,11 @@ func (w *watcher) add(g *guest) {
 	if g.group != nil || g.limits.MemoryMB == 0 {
 		return
 	}
-	gofer := 0
-	if g.gofer != nil {
-		gofer = g.gofer.Process.Pid
+	var gofers []int
+	for _, gofer := range g.gofers {
+		gofers = append(gofers, gofer.Process.Pid)
 	}
-	w.addMeter(g, newMeter(g.sentry.Process.Pid, gofer))
+	w.addMeter(g, newMeter(g.sentry.Process.Pid, gofers...))
 }
 
 func (w *watcher) addMeter(g *guest, m memoryMeter) {
