@@ -20,6 +20,7 @@ var notRun = []struct{ line, reason, in, has string }{
 	{line: "make chaos CHAOSFLAGS='-seed 7 -ops 5000'", reason: "takes minutes", in: "internal/chaos/chaos_test.go", has: "func TestChaos("},
 	{line: "make soak", reason: "takes half an hour"},
 	{line: "make soak SOAKFLAGS='-for 2m'", reason: "takes minutes"},
+	{line: "make fuzz", reason: "takes half an hour; the tests run the seeds of all targets"},
 	{line: "make test-vm", reason: "boots virtual machines for minutes, as root"},
 	{line: "make test-kube", reason: "compiles and starts a Kubernetes cluster, as root"},
 	{line: "scripts/test-kube -run NONE -bench .", reason: "compiles and starts a Kubernetes cluster, as root"},
