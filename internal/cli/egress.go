@@ -155,18 +155,16 @@ func (n *networks) reload(cfg *config.Config) error {
 		return err
 	}
 	if n.secrets != nil {
-		secrets, err := loadSecrets(cfg, next)
-		if err != nil {
+		if err := n.reloadSecrets(cfg, next); err != nil {
 			return err
 		}
-		n.secrets.Replace(secrets)
 	}
 	n.policies.Store(next)
 	n.gate.Reevaluate()
 	return nil
 }
 
-// watch reloads the policies when the file changes, until ctx ends. The caller calls wait
+// watch reloads the policies and the secrets when one of their files changes, until ctx ends. The caller calls wait
 // after that.
 func (n *networks) watch(ctx context.Context, cfg func() *config.Config) (wait func()) {
 	path := cfg().NetworkFile
@@ -174,15 +172,15 @@ func (n *networks) watch(ctx context.Context, cfg func() *config.Config) (wait f
 		return func() {}
 	}
 	done := make(chan struct{})
-	w := filewatch.New(path)
+	w := filewatch.NewList(func() []string { return n.files(path) })
 	go func() {
 		defer close(done)
 		w.Run(ctx, func() {
 			if err := n.reload(cfg()); err != nil {
-				n.log.Error("network policies unchanged: the file is invalid", logkey.File, path, logkey.Error, err)
+				n.log.Error("network policies and secrets unchanged: a file is invalid", logkey.File, path, logkey.Error, err)
 				return
 			}
-			n.log.Info("network policies reloaded", logkey.File, path)
+			n.log.Info("network policies and secrets reloaded", logkey.File, path)
 		})
 	}()
 	return func() { <-done }

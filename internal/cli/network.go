@@ -84,7 +84,7 @@ the argument network of the tool that made it.`,
 					a.note("glovebox: %s has a policy of its own: glovebox network show --owner %q", printable(o), o)
 				}
 			}
-			return checkSecretFiles(cfg, n)
+			return a.checkSecrets(cfg, n)
 		},
 	}
 	bindNetwork(cmd, &owner, "Show")

@@ -12,37 +12,68 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
-// loadSecrets checks the secrets of network-file and reads their values.
-func loadSecrets(cfg *config.Config, n *config.Network) (*secret.Secrets, error) {
-	return readSecrets(cfg, n.Secrets())
-}
-
-// checkSecretFiles returns the error that a server has with the files of secrets. It leaves
-// out variables, since the environment of a server can be another.
-func checkSecretFiles(cfg *config.Config, n *config.Network) error {
-	var inFiles []config.Secret
-	for _, s := range n.Secrets() {
-		if s.File != "" {
-			inFiles = append(inFiles, s)
-		}
-	}
-	_, err := readSecrets(cfg, inFiles)
-	return err
-}
-
-// readSecrets reads the values of secrets.
-func readSecrets(cfg *config.Config, list []config.Secret) (*secret.Secrets, error) {
+// definitionsOf returns the secrets of network-file.
+func definitionsOf(n *config.Network) []secret.Definition {
 	var definitions []secret.Definition
-	for _, s := range list {
+	for _, s := range n.Secrets() {
 		definitions = append(definitions, secret.Definition{
 			Name: s.Name, Owners: s.Owners, Hosts: s.Hosts, Headers: s.Headers, As: s.As, Like: s.Like, File: s.File, Env: s.Env,
 		})
 	}
-	secrets, err := secret.Load(definitions)
-	if err != nil {
-		return nil, withHint(&config.Error{Text: "network-file: " + cfg.NetworkFile + ": " + err.Error()}, "docs/egress.md describes secrets")
+	return definitions
+}
+
+// explainSecrets names the file that the error of secrets is about.
+func explainSecrets(cfg *config.Config, err error) error {
+	if err == nil {
+		return nil
 	}
-	return secrets, nil
+	return withHint(&config.Error{Text: "network-file: " + cfg.NetworkFile + ": " + err.Error()}, "docs/egress.md describes secrets")
+}
+
+// loadSecrets checks the secrets of network-file and reads their values.
+func loadSecrets(cfg *config.Config, n *config.Network) (*secret.Secrets, error) {
+	s, err := secret.Load(definitionsOf(n))
+	return s, explainSecrets(cfg, err)
+}
+
+// checkSecrets returns the error that a server has with the secrets. It notes variables
+// that are missing here, since the environment of a server can be another.
+func (a *app) checkSecrets(cfg *config.Config, n *config.Network) error {
+	missing, err := secret.Check(definitionsOf(n))
+	for _, m := range missing {
+		a.note("glovebox: note: %s; a server with this environment does not start", printable(m.Error()))
+	}
+	return explainSecrets(cfg, err)
+}
+
+// reloadSecrets reads the secrets again. One whose value cannot be read keeps the value that
+// it has.
+func (n *networks) reloadSecrets(cfg *config.Config, next *config.Network) error {
+	secrets, changed, kept, err := secret.Reload(definitionsOf(next), n.secrets.Secrets())
+	if err != nil {
+		return explainSecrets(cfg, err)
+	}
+	for _, err := range kept {
+		n.log.Warn("a secret keeps the value from before", logkey.Error, err)
+	}
+	n.secrets.Replace(secrets)
+	for _, name := range changed {
+		n.log.Info("the value of a secret changed", logkey.Secret, name)
+	}
+	return nil
+}
+
+// files lists the files that the networks are read from: network-file, and those with the
+// values of secrets.
+func (n *networks) files(networkFile string) []string {
+	files := []string{networkFile}
+	for _, s := range n.policies.Load().Secrets() {
+		if s.File != "" {
+			files = append(files, s.File)
+		}
+	}
+	return files
 }
 
 // openInterceptor returns the interceptor of the settings; nil without a file, which alone

@@ -1,14 +1,18 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/config"
+	"github.com/glovebox-dev/glovebox/internal/polltest"
 )
 
 const secretFile = `[default]
@@ -70,4 +74,59 @@ func TestNetworks_Secrets(t *testing.T) {
 	default:
 		t.Error("the box was not told to take over its settings again")
 	}
+}
+
+// TestNetworks_SecretFileRotates rewrites the file of a secret under a running server, which
+// uses the new value, and spoils it, which the server logs.
+func TestNetworks_SecretFileRotates(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("net.toml", secretFile)
+	write("value", "gh_zq9zq9zq9zq9\n")
+	var log logBuffer
+	cfg := &config.Config{NetworkFile: filepath.Join(dir, "net.toml"), StateDir: filepath.Join(dir, "state")}
+	n, err := openNetworks(cfg, slog.New(slog.NewTextHandler(&log, nil)), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.close()
+	ctx, cancel := context.WithCancel(t.Context())
+	wait := n.watch(ctx, func() *config.Config { return cfg })
+	defer func() { cancel(); wait() }()
+	awaited := func(what, text string) {
+		t.Helper()
+		if !polltest.Soon(30*time.Second, func() bool { return strings.Contains(log.String(), text) }) {
+			t.Fatalf("%s: the log has no %q:\n%s", what, text, log.String())
+		}
+	}
+	write("value", "gh_zq9zq9zq9-rotated\n")
+	awaited("after a rotation", `msg="the value of a secret changed" secret=api`)
+	write("value", "")
+	awaited("with an empty file", `level=WARN msg="a secret keeps the value from before" err="secret \"api\": `)
+	if strings.Contains(log.String(), "zq9") {
+		t.Errorf("the log has a value:\n%s", log.String())
+	}
+}
+
+// logBuffer collects a log that other goroutines write.
+type logBuffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }

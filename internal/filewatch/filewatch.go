@@ -17,12 +17,16 @@ const Every = 500 * time.Millisecond
 
 // A Watch holds the last reported metadata of files.
 type Watch struct {
-	files    []string
+	files    func() []string
 	reported []stamp
 }
 
 // New reads the metadata of the files. [Watch.Run] reports later changes.
-func New(files ...string) *Watch { return &Watch{files, readStamps(files)} }
+func New(files ...string) *Watch { return NewList(func() []string { return files }) }
+
+// NewList is New for a list of files that can change. A list of another length counts as a
+// change of a file. The Watch calls files by itself, one call at a time.
+func NewList(files func() []string) *Watch { return &Watch{files, readStamps(files())} }
 
 // Run calls changed, one call at a time, when a file was written, replaced, removed or
 // created since the last call, or since New. It returns when ctx ends, and must be
@@ -37,7 +41,7 @@ func (w *Watch) Run(ctx context.Context, changed func()) {
 		case <-ctx.Done():
 			return
 		}
-		now := readStamps(w.files)
+		now := readStamps(w.files())
 		if slices.Equal(now, last) && !slices.Equal(now, w.reported) {
 			w.reported = now
 			changed()

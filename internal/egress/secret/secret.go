@@ -10,7 +10,7 @@
 //
 // Where to look: proxy.go intercepts the TLS of a connection, placeholder.go makes
 // placeholders and swaps them in a request, response.go and decode.go mask what comes back,
-// definition.go reads the settings.
+// definition.go checks the settings, and load.go reads the values.
 package secret
 
 import (
@@ -95,6 +95,9 @@ func New(o Options, s *Secrets) *Interceptor {
 	i.secrets.Store(s)
 	return i
 }
+
+// Secrets returns what i uses.
+func (i *Interceptor) Secrets() *Secrets { return i.secrets.Load() }
 
 // Replace makes i use other secrets, for requests that begin afterwards. Placeholders and
 // keys of boxes stay the same.

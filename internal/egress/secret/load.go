@@ -1,0 +1,172 @@
+package secret
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/glovebox-dev/glovebox/internal/egress/authority"
+	"github.com/glovebox-dev/glovebox/internal/egress/redact"
+)
+
+// Secrets are checked definitions with their values. They are immutable and may be used
+// concurrently. No method discloses a value.
+type Secrets struct {
+	named map[string]*ownerSecrets // owners that definitions name
+	rest  *ownerSecrets            // all other owners
+	all   []*secret
+}
+
+// ownerSecrets are the secrets of one owner.
+type ownerSecrets struct {
+	hosts map[string]*hostSecrets
+	names []string          // sorted names of hosts
+	as    map[string]string // variable → secret
+	all   []*secret
+}
+
+// hostSecrets are the secrets that an owner has for one host.
+type hostSecrets struct {
+	host    string
+	secrets []*secret
+	mask    *redact.Set
+}
+
+// Load checks the definitions and reads their values. The error names the definition,
+// and no value.
+func Load(definitions []Definition) (*Secrets, error) { return load(definitions, os.LookupEnv) }
+
+// lookup finds a variable of the environment, as [os.LookupEnv].
+type lookup func(string) (string, bool)
+
+func load(definitions []Definition, env lookup) (*Secrets, error) {
+	return loadWith(definitions, func(d Definition) (string, error) { return d.read(env) })
+}
+
+// Reload is Load for a server that uses prev. A secret whose value cannot be read keeps that
+// of prev, if it comes from the same place; kept says why, for each. changed are the names of
+// those whose value differs from that of prev.
+func Reload(definitions []Definition, prev *Secrets) (s *Secrets, changed []string, kept []error, err error) {
+	return reload(definitions, prev, os.LookupEnv)
+}
+
+func reload(definitions []Definition, prev *Secrets, env lookup) (s *Secrets, changed []string, kept []error, err error) {
+	s, err = loadWith(definitions, func(d Definition) (string, error) {
+		i := slices.IndexFunc(prev.all, func(o *secret) bool { return o.Name == d.Name && o.File == d.File && o.Env == d.Env })
+		value, err := d.read(env)
+		switch {
+		case i < 0:
+			return value, err
+		case err != nil:
+			kept = append(kept, err)
+			return prev.all[i].value, nil
+		case value != prev.all[i].value:
+			changed = append(changed, d.Name)
+		}
+		return value, nil
+	})
+	return s, changed, kept, err
+}
+
+// Check returns the error that Load has in a server. The environment of the server can be
+// another than that of the caller, so values in variables are not judged: missing says which
+// of them a server with the caller's environment would refuse.
+func Check(definitions []Definition) (missing []error, err error) {
+	_, err = loadWith(definitions, func(d Definition) (string, error) {
+		value, err := d.read(os.LookupEnv)
+		if err != nil && d.Env != "" {
+			missing = append(missing, err)
+			return strings.Repeat("x", redact.MinValue), nil // stands for a value, of which Load has more to check
+		}
+		return value, err
+	})
+	return missing, err
+}
+
+// loadWith is Load with the function that reads the value of a definition.
+func loadWith(definitions []Definition, read func(Definition) (string, error)) (*Secrets, error) {
+	if len(definitions) > MaxSecrets {
+		return nil, fmt.Errorf("%d secrets are defined, more than %d", len(definitions), MaxSecrets)
+	}
+	var all []*secret
+	owners := make(map[string]bool)
+	seen := make(map[string]bool)
+	for _, d := range definitions {
+		d, err := d.normalize()
+		if err != nil {
+			return nil, err
+		}
+		if seen[d.Name] {
+			return nil, fmt.Errorf("secret %q is defined twice", d.Name)
+		}
+		seen[d.Name] = true
+		value, err := read(d)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, &secret{d, value})
+		for _, o := range d.Owners {
+			if o != Everyone {
+				owners[o] = true
+			}
+		}
+	}
+	s := &Secrets{named: make(map[string]*ownerSecrets), all: all}
+	var err error
+	if s.rest, err = newOwnerSecrets(all, Everyone); err != nil {
+		return nil, err
+	}
+	for o := range owners {
+		if s.named[o], err = newOwnerSecrets(all, o); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+func newOwnerSecrets(all []*secret, owner string) (*ownerSecrets, error) {
+	o := &ownerSecrets{hosts: make(map[string]*hostSecrets), as: make(map[string]string)}
+	for _, s := range all {
+		if !slices.Contains(s.Owners, owner) && !slices.Contains(s.Owners, Everyone) {
+			continue
+		}
+		o.all = append(o.all, s)
+		if s.As != "" {
+			if other, taken := o.as[s.As]; taken {
+				return nil, fmt.Errorf("secrets %q and %q both set the variable %s of the same boxes: rename one", other, s.Name, s.As)
+			}
+			o.as[s.As] = s.Name
+		}
+		for _, h := range s.Hosts {
+			if o.hosts[h] == nil {
+				o.hosts[h] = &hostSecrets{host: h}
+				o.names = append(o.names, h)
+			}
+			o.hosts[h].secrets = append(o.hosts[h].secrets, s)
+		}
+	}
+	if len(o.names) > authority.MaxNames {
+		return nil, fmt.Errorf("the secrets of one owner are for %d hosts, more than %d", len(o.names), authority.MaxNames)
+	}
+	slices.Sort(o.names)
+	for _, h := range o.hosts {
+		values := make([]string, len(h.secrets))
+		for i, s := range h.secrets {
+			values[i] = s.value
+		}
+		var err error
+		if h.mask, err = redact.New(values...); err != nil {
+			return nil, fmt.Errorf("prepare the secrets of host %s: %w", h.host, err)
+		}
+	}
+	return o, nil
+}
+
+// of returns the secrets of an owner.
+func (s *Secrets) of(owner string) *ownerSecrets {
+	if o, ok := s.named[owner]; ok {
+		return o
+	}
+	return s.rest
+}
