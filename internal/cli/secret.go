@@ -3,8 +3,10 @@ package cli
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/glovebox-dev/glovebox/internal/config"
@@ -44,6 +46,11 @@ func (a *app) checkSecrets(cfg *config.Config, n *config.Network) error {
 	for _, m := range missing {
 		a.note("glovebox: note: %s; a server with this environment does not start", printable(m.Error()))
 	}
+	if err == nil {
+		for _, text := range secretsWithoutHTTPS(n) {
+			a.note("glovebox: note: %s", printable(text))
+		}
+	}
 	return explainSecrets(cfg, err)
 }
 
@@ -58,10 +65,44 @@ func (n *networks) reloadSecrets(cfg *config.Config, next *config.Network) error
 		n.log.Warn("a secret keeps the value from before", logkey.Error, err)
 	}
 	n.secrets.Replace(secrets)
+	n.warnOfSecrets(next)
 	for _, name := range changed {
 		n.log.Info("the value of a secret changed", logkey.Secret, name)
 	}
 	return nil
+}
+
+// secretsWithoutHTTPS says of each secret, and each owner that it names, which of its hosts no
+// policy lets boxes reach over TLS: there the placeholder is never replaced.
+func secretsWithoutHTTPS(n *config.Network) (warnings []string) {
+	reach := func(owner, host string) bool {
+		return slices.ContainsFunc(n.Set(owner).Ports(host), func(port uint16) bool { return port != 80 })
+	}
+	for _, s := range n.Secrets() {
+		owners := s.Owners
+		if len(owners) == 0 {
+			owners = []string{""}
+		}
+		for _, owner := range owners {
+			of, some := cmp.Or(owner, "the local user"), []string{owner}
+			if owner == secret.Everyone {
+				of, some = "any owner", append(n.Owners(), "", secret.Everyone)
+			}
+			for _, host := range s.Hosts {
+				if !slices.ContainsFunc(some, func(o string) bool { return reach(o, host) }) {
+					warnings = append(warnings, fmt.Sprintf("the secret %s does not work at %s: the policy of %s does not allow https to it; add https://%s to allow", s.Name, host, of, host))
+				}
+			}
+		}
+	}
+	return warnings
+}
+
+// warnOfSecrets logs secrets that boxes cannot use.
+func (n *networks) warnOfSecrets(policies *config.Network) {
+	for _, text := range secretsWithoutHTTPS(policies) {
+		n.log.Warn("warning about a secret", logkey.Note, text)
+	}
 }
 
 // files lists the files that the networks are read from: network-file, and those with the
@@ -94,21 +135,26 @@ func (n *networks) openInterceptor(cfg *config.Config, policies *config.Network,
 	if err != nil {
 		return err
 	}
+	n.warnOfSecrets(policies)
 	n.secrets = secret.New(secret.Options{Key: key, Roots: roots, Report: n.report, Log: n.log}, secrets)
 	return nil
 }
 
 // report logs the use of secrets. It has no values.
 func (n *networks) report(e secret.Event) {
+	level := slog.LevelInfo
 	attrs := []slog.Attr{
 		slog.String(logkey.Who, cmp.Or(e.Box.Owner, "local")), slog.String(logkey.Box, e.Box.ID), slog.String(logkey.Host, e.Host),
 		slog.String(logkey.Secret, strings.Join(e.Secrets, ",")), slog.String(logkey.Outcome, string(e.Kind)),
+	}
+	if e.Kind == secret.Unencrypted {
+		level = slog.LevelWarn
 	}
 	if e.Omitted > 0 {
 		attrs = append(attrs, slog.Int64(logkey.Omitted, e.Omitted))
 	}
 	if n.audit != nil {
-		n.audit.LogAttrs(context.Background(), slog.LevelInfo, "secret", attrs...)
+		n.audit.LogAttrs(context.Background(), level, "secret", attrs...)
 		return
 	}
 	n.log.LogAttrs(context.Background(), slog.LevelDebug, "secret", attrs...)

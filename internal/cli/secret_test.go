@@ -130,3 +130,32 @@ func (l *logBuffer) String() string {
 	defer l.mu.Unlock()
 	return l.b.String()
 }
+
+// TestSecrets_WithoutHTTPS names the secrets whose hosts the policy lets boxes reach over plain
+// HTTP only, or not at all.
+func TestSecrets_WithoutHTTPS(t *testing.T) {
+	for _, tc := range []struct{ policy, secret, want string }{
+		{`allow = ["a.example.org"]`, ``, ""},
+		{`allow = ["*.example.org"]`, ``, ""},
+		{`allow = ["a.example.org:8443"]`, ``, ""},
+		{`allow = ["http://a.example.org"]`, ``, "the policy of the local user does not allow https to it; add https://a.example.org to allow"},
+		{`allow = ["b.example.org"]`, ``, "the secret one does not work at a.example.org: "},
+		{`allow = ["a.example.org"]`, `owners = ["token bob"]`, "the policy of token bob "},
+		{`allow = ["b.example.org"]`, `owners = ["*"]`, "the policy of any owner "},
+		{`allow = ["a.example.org"]`, `owners = ["*"]`, ""},
+	} {
+		path := filepath.Join(t.TempDir(), "net.toml")
+		text := "[default]\n" + tc.policy + "\n[owner.\"token bob\"]\nallow = []\n[secret.one]\nhosts = [\"a.example.org\"]\nenv = \"X\"\n" + tc.secret + "\n"
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		n, err := (&config.Config{NetworkFile: path}).ReadNetwork()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := strings.Join(secretsWithoutHTTPS(n), "\n")
+		if (got == "") != (tc.want == "") || !strings.Contains(got, tc.want) {
+			t.Errorf("%s with %q: got %q, want %q", tc.policy, tc.secret, got, tc.want)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"net/http"
 	"sync"
 
 	"github.com/glovebox-dev/glovebox/internal/egress/floor"
@@ -56,6 +57,9 @@ type Interceptor interface {
 	// its goroutines have ended; it may leave closing c to the caller. ctx ends with the
 	// box's network.
 	Serve(ctx context.Context, b Box, host string, port uint16, c net.Conn, dial func(context.Context) (net.Conn, error)) error
+	// Plain is told each request of plain HTTP to host, which is passed on as it is. It
+	// returns the names of secrets that the request needs TLS for; none as a rule.
+	Plain(b Box, host string, r *http.Request) (secrets []string)
 	// Settings returns variables for programs in the box, and a certificate in PEM that
 	// they have to trust.
 	Settings(b Box) (env map[string]string, caPEM string)

@@ -552,6 +552,8 @@ func (fakeInterceptor) Wants(b Box, host string) bool {
 	return b.Owner == "alice" && host == "api.example.org"
 }
 
+func (fakeInterceptor) Plain(Box, string, *http.Request) []string { return nil }
+
 func (fakeInterceptor) Settings(Box) (map[string]string, string) {
 	return map[string]string{"TOKEN": "placeholder"}, "PEM"
 }

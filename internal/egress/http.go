@@ -76,6 +76,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	t.host, _ = policy.ParseHost(t.host) // the policy parsed it
+	h.n.notePlain(t, v, req)
 	if v.RequestsOnly {
 		req.Header.Del("Upgrade") // nothing could be decided on what follows
 	}

@@ -44,6 +44,10 @@ const (
 // no address.
 const Unresolved policy.Reason = "unresolved"
 
+// Unencrypted is no reason of a refusal either: a request of plain HTTP has the placeholder of
+// a secret, which is replaced inside of TLS only.
+const Unencrypted policy.Reason = "unencrypted"
+
 // Reasons returns all reasons of refusals.
 func Reasons() []policy.Reason {
 	return []policy.Reason{policy.Off, policy.NoRule, policy.Denied, policy.Name, policy.Method, Narrowed, Floor, SNI, Host, Protocol, Limit}

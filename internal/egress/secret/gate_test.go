@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strconv"
 	"strings"
@@ -48,6 +49,13 @@ func TestInterceptor_BehindGate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	plain := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { fmt.Fprint(rw, r.Header.Get("Authorization")) }))
+	defer plain.Close()
+	p80, err := resolve.ParsePin(fmt.Sprintf("%s:80=%s", apiHost, plain.Listener.Addr()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pins = append(pins, p80)
 	gate := egress.New(egress.Options{
 		Policies: func(string) policy.Set { return policy.Set{Owner: allowed} }, Pins: pins, Intercept: w.i,
 	})
@@ -93,6 +101,26 @@ func TestInterceptor_BehindGate(t *testing.T) {
 			t.Errorf("%s, which has no secret, got %q, want the placeholder as it is", host, echo)
 		}
 		checkClean(t, "the body", body)
+	}
+
+	// Over plain HTTP the placeholder goes out as it is, and the program's user is told.
+	if left := n.Take(); len(left) > 0 {
+		t.Errorf("notes about requests over https: %+v", left)
+	}
+	proxied := &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: door.Addr().String()})}
+	defer proxied.CloseIdleConnections()
+	for _, authorization := range []string{"none of ours", "Bearer " + settings.Env["API_TOKEN"], "Bearer " + settings.Env["API_TOKEN"]} {
+		if _, body := get(t, &http.Client{Transport: proxied, Timeout: 10 * time.Second}, "http://"+apiHost+"/", authorization); body != authorization {
+			t.Errorf("over http the host got %q, want the header as it is", body)
+		}
+	}
+	notes := n.Take()
+	if len(notes) != 1 || notes[0].Reason != string(egress.Unencrypted) || notes[0].Host != apiHost || notes[0].Port != 80 || notes[0].Count != 2 ||
+		!strings.Contains(notes[0].Text, "the secret api to "+apiHost+":80 as it is: secrets go out over https only. Use https://"+apiHost+".") {
+		t.Errorf("notes about two requests over http: %+v", notes)
+	}
+	if got := w.events(Unencrypted); len(got) != 2 || got[0].Secrets[0] != "api" || got[0].Host != apiHost || got[0].Box != box {
+		t.Errorf("events %+v, want two of the secret", got)
 	}
 
 	// The authority of the box is worth nothing for other hosts.

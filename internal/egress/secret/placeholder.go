@@ -9,6 +9,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+
+	"github.com/glovebox-dev/glovebox/internal/egress"
 )
 
 const (
@@ -166,4 +168,26 @@ func (s *secret) misplaced(u *url.URL, header http.Header) string {
 		}
 	}
 	return ""
+}
+
+// Plain implements egress.Interceptor: it reports placeholders that a request of plain HTTP
+// has where a request inside of TLS would get the secret.
+func (i *Interceptor) Plain(b egress.Box, host string, r *http.Request) (names []string) {
+	h := i.host(b, host)
+	if h == nil {
+		return nil
+	}
+	for _, s := range h.secrets {
+		for _, name := range s.Headers {
+			for _, v := range r.Header[http.CanonicalHeaderKey(name)] {
+				if _, ok := s.swap(v, i.opts.Key, b.Owner); ok && !slices.Contains(names, s.Name) {
+					names = append(names, s.Name)
+				}
+			}
+		}
+	}
+	if len(names) > 0 {
+		i.report(Event{Box: b, Host: host, Kind: Unencrypted, Secrets: names})
+	}
+	return names
 }

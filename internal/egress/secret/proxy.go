@@ -221,13 +221,18 @@ func (s *session) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (s *session) report(e Event) {
 	e.Box, e.Host = s.box, s.host
+	s.i.report(e)
+}
+
+// report reports an event, unless the owner had too many of its kind and secrets.
+func (i *Interceptor) report(e Event) {
 	keys := make([]lineKey, len(e.Secrets))
-	for i, name := range e.Secrets {
-		keys[i] = lineKey{s.box.Owner, name, e.Kind}
+	for j, name := range e.Secrets {
+		keys[j] = lineKey{e.Box.Owner, name, e.Kind}
 	}
 	var ok bool
-	if e.Omitted, ok = s.i.lines.Allow(keys...); ok {
-		s.i.opts.Report(e)
+	if e.Omitted, ok = i.lines.Allow(keys...); ok {
+		i.opts.Report(e)
 	}
 }
 

@@ -39,6 +39,9 @@ const (
 	Swapped   Kind = "swapped"   // a request got the secret
 	Misplaced Kind = "misplaced" // a request has the placeholder where it is not replaced
 	Masked    Kind = "masked"    // a response had the value
+	// Unencrypted: a request of plain HTTP has the placeholder, which is replaced inside of
+	// TLS only.
+	Unencrypted Kind = "unencrypted"
 )
 
 // Event is something that happened to secrets in one request or response.
