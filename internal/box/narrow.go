@@ -38,7 +38,7 @@ func (m *Manager) narrow(op string, sp *spec, entries []string) ([]string, error
 			may = "have no network"
 		}
 		err = networkError(op, "The policy does not allow "+clip(strings.Join(outside, ", "), maxRefusal),
-			fmt.Sprintf("Boxes here %s. Leave it out of the network; the operator can add it to the setting --network.", clip(may, maxRefusal)))
+			fmt.Sprintf("Boxes here %s. Leave it out of the network; the operator can add it to the policy (--network or --network-file).", clip(may, maxRefusal)))
 	}
 	return canonical, err
 }

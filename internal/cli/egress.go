@@ -57,6 +57,7 @@ func openNetworks(cfg *config.Config, log, audit *slog.Logger) (*networks, error
 	}
 	options := egress.Options{
 		Policies: func(owner string) policy.Set { return n.policies.Load().Set(owner) },
+		Where:    func(owner string) string { return n.policies.Load().Where(owner) },
 		Pins:     cfg.Pins(), MaxConnections: cfg.EgressMaxConnections, MaxBytesPerMinute: int64(cfg.EgressMaxMBPerMinute) << 20,
 		Authorities: authorities.PEM, Record: n.record, Log: log,
 	}

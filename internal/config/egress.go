@@ -47,6 +47,19 @@ func (n *Network) Of(owner string) *policy.Policy {
 	return nil
 }
 
+// Where returns where the operator allows a host to the boxes of an owner, for people: the
+// setting network, or the section of network-file that Of chooses.
+func (n *Network) Where(owner string) string {
+	p := n.Of(owner)
+	switch {
+	case n.owners == nil || p != nil && p == n.setting:
+		return "--network"
+	case owner != "" && p != nil && p == n.owners[owner]:
+		return "the section of this owner in --network-file"
+	}
+	return "the section [default] in --network-file"
+}
+
 // Set returns the policies that decide on the connections of an owner's boxes.
 func (n *Network) Set(owner string) policy.Set { return policy.Set{Owner: n.Of(owner)} }
 

@@ -67,6 +67,13 @@ func TestReadNetwork_LayersByOwner(t *testing.T) {
 	if n.Set("token bob").On() || !n.Set("token alice").On() {
 		t.Error("bob's network is on, or alice's off")
 	}
+	for owner, want := range map[string]string{
+		"": "--network", "token alice": "the section of this owner in --network-file", "token carol": "the section [default] in --network-file",
+	} {
+		if got := n.Where(owner); got != want {
+			t.Errorf("where hosts are allowed to %q: got %q, want %q", owner, got, want)
+		}
+	}
 	if got := n.Owners(); !slices.Equal(got, []string{"token alice", "token bob"}) {
 		t.Errorf("owners: got %q", got)
 	}
@@ -81,7 +88,7 @@ func TestReadNetwork_SettingAloneIsForAll(t *testing.T) {
 		t.Errorf("with network=npm: %v, want a network for all", err)
 	}
 	n, err = (&Config{}).ReadNetwork()
-	if err != nil || n.Set("").On() || n.Of("token x") != nil {
+	if err != nil || n.Set("").On() || n.Of("token x") != nil || n.Where("token x") != "--network" {
 		t.Errorf("without settings: %v, want no network", err)
 	}
 }

@@ -23,6 +23,9 @@ type Options struct {
 	// Policies returns the current policies of an owner, without the limits of a box. It is
 	// called for each decision, concurrently, and must return quickly. Required.
 	Policies func(owner string) policy.Set
+	// Where says where the operator allows hosts to an owner, in a few visible ASCII
+	// characters, such as "--network", which nil stands for.
+	Where func(owner string) string
 	// Pins are the addresses that the operator chose for names.
 	Pins []resolve.Pin
 	// Resolver looks names up; nil: Go's own resolver with this machine's settings.

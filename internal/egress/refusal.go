@@ -92,7 +92,7 @@ func (n *Network) refuseVerdict(door, host string, port uint16, v policy.Verdict
 	}
 	switch v.Reason {
 	case policy.Off:
-		text = fmt.Sprintf("Glovebox refused %s: this box has no network. Do not retry; the operator can allow it with: --network %s", target, entryFor(host, port))
+		text = fmt.Sprintf("Glovebox refused %s: this box has no network. Do not retry; %s", target, n.allowOff(host, port))
 	case policy.Name:
 		text = "Glovebox refused " + target + ": it is not a valid host name."
 	case policy.Denied:

@@ -59,6 +59,29 @@ func TestRefusal_RemedyHelps(t *testing.T) {
 	}
 }
 
+// TestRefusal_NamesTheFile: where a file has the policy of an owner, the setting --network would
+// change nothing, or take the place of the policy.
+func TestRefusal_NamesTheFile(t *testing.T) {
+	const where = "the section of this owner in --network-file"
+	options := Options{Where: func(owner string) string {
+		if owner == "token alice" {
+			return where
+		}
+		return setting
+	}}
+	for _, allow := range [][]string{{"npm"}, nil} {
+		w := newWorld(t, options, allow)
+		n := w.g.Open(Box{Owner: "token alice", ID: "b"})
+		r := n.refuseVerdict("http", "pypi.org", 443, n.policies().Decide("pypi.org", 443))
+		if want := "the operator can add it to " + where + ": pypi"; !strings.HasSuffix(r.text, want) {
+			t.Errorf("with %v: got %q, want %q at the end", allow, r.text, want)
+		}
+		if notice := n.Settings().Notice; allow == nil && !strings.HasSuffix(notice, "can allow hosts with "+where) {
+			t.Errorf("the notice of a box without a network: %q", notice)
+		}
+	}
+}
+
 // TestRefusal_NarrowerLayer: the remedy for what only a template or a box refuses is no
 // setting of the operator.
 func TestRefusal_NarrowerLayer(t *testing.T) {
