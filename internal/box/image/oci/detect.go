@@ -47,11 +47,11 @@ func searchDirs(env []string) []string {
 // Nothing is run: whether they work shows when a box starts.
 func (t *tree) interpreters(env []string) (found []image.Interpreter, notes []string) {
 	dirs := searchDirs(env)
-	python, old := t.python(dirs)
+	python, unfit := t.python(dirs)
 	if python != nil {
 		found = append(found, *python)
-	} else if old != "" {
-		notes = append(notes, old)
+	} else if unfit != "" {
+		notes = append(notes, unfit)
 	}
 	for _, dir := range dirs {
 		if file := path.Join(dir, "node"); t.isProgram(file) {
@@ -73,9 +73,9 @@ func (t *tree) interpreters(env []string) (found []image.Interpreter, notes []st
 	return found, notes
 }
 
-// python finds the first Python 3 that is not too old. If there are only older ones, old
-// says so.
-func (t *tree) python(dirs []string) (_ *image.Interpreter, old string) {
+// python finds the first Python 3 that the kernel can run in. If there are only others, unfit
+// says what is wrong with the last one.
+func (t *tree) python(dirs []string) (_ *image.Interpreter, unfit string) {
 	for _, dir := range dirs {
 		file := path.Join(dir, "python3")
 		if !t.isProgram(file) {
@@ -87,7 +87,11 @@ func (t *tree) python(dirs []string) (_ *image.Interpreter, old string) {
 			i.Version = fmt.Sprintf("3.%d", minor)
 		}
 		if minor >= 0 && minor < oldestPython {
-			old = fmt.Sprintf("%s is Python %s; at least 3.%d is needed.", file, i.Version, oldestPython)
+			unfit = fmt.Sprintf("%s is Python %s; at least 3.%d is needed.", file, i.Version, oldestPython)
+			continue
+		}
+		if t.stripped(i.Prefix, minor) {
+			unfit = fmt.Sprintf("%s has no whole standard library, as in Debian's python3-minimal: install the package python3 in the image.", file)
 			continue
 		}
 		for _, lib := range image.Libraries() {
@@ -102,7 +106,14 @@ func (t *tree) python(dirs []string) (_ *image.Interpreter, old string) {
 		}
 		return i, ""
 	}
-	return nil, old
+	return nil, unfit
+}
+
+// stripped reports whether the standard library of a Python is there and lacks what the kernel
+// needs. A library that is elsewhere, as in a virtual environment, is not judged.
+func (t *tree) stripped(prefix string, minor int) bool {
+	lib := path.Join(prefix, fmt.Sprintf("lib/python3.%d", minor))
+	return t.lookup(path.Join(lib, "os.py")) != nil && t.lookup(path.Join(lib, "json/__init__.py")) == nil
 }
 
 // minor returns the minor version of the Python at file: that of the file which it links

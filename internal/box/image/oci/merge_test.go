@@ -352,7 +352,11 @@ func TestInterpreters(t *testing.T) {
 			[]string{"python /app/bin/python3 3.9 []"}},
 		"dangling link": {"", []entry{{name: "usr/bin/python3", kind: link, text: "/nowhere/python3"}, {name: "usr/bin/node", mode: 0o644}}, nil},
 		"too old":       {"", []entry{{name: "usr/bin/python3.6"}, {name: "usr/bin/python3", kind: link, text: "python3.6"}}, nil},
-		"nothing":       {"PATH=relative:", nil, nil},
+		"minimal":       {"", []entry{{name: "usr/bin/python3.11"}, {name: "usr/bin/python3", kind: link, text: "python3.11"}, {name: "usr/lib/python3.11/os.py"}}, nil},
+		"minimal and whole": {"", []entry{{name: "usr/bin/python3.11"}, {name: "usr/bin/python3", kind: link, text: "python3.11"}, {name: "usr/lib/python3.11/os.py"},
+			{name: "opt/venv/bin/python3.12"}, {name: "opt/venv/bin/python3", kind: link, text: "python3.12"}, {name: "opt/venv/lib/python3.12/os.py"}, {name: "opt/venv/lib/python3.12/json/__init__.py"}},
+			[]string{"python /opt/venv/bin/python3 3.12 []"}},
+		"nothing": {"PATH=relative:", nil, nil},
 	} {
 		m := newMerger(io.Discard, defaultLimits)
 		if err := m.add(t.Context(), bytes.NewReader(pack(t, tc.files...))); err != nil {
@@ -368,6 +372,8 @@ func TestInterpreters(t *testing.T) {
 		}
 		if text := strings.Join(notes, " "); strings.Contains(text, "commands only") != (len(tc.want) == 0) {
 			t.Errorf("%s: notes %q", name, text)
+		} else if name == "minimal" && !strings.Contains(text, "install the package python3 in the image") {
+			t.Errorf("%s: notes %q, want what to do", name, text)
 		}
 	}
 }
