@@ -142,11 +142,16 @@ func (n *Network) admit() (text string) {
 func (n *Network) begin() (text string) {
 	switch {
 	case !n.fresh.Allow():
-		return fmt.Sprintf("this box opens more than %d connections a minute; open fewer", boxPerMinute)
+		return tooFast("this box opened", boxPerMinute)
 	case !n.owner.fresh.Allow():
-		return fmt.Sprintf("the boxes of this owner open more than %d connections a minute; open fewer", ownerPerMinute)
+		return tooFast("the boxes of this owner opened", ownerPerMinute)
 	}
 	return ""
+}
+
+// tooFast says that a limit of perMinute is reached.
+func tooFast(who string, limit int) string {
+	return fmt.Sprintf("%s connections too fast; at most %d at once, and then %d a minute; open fewer", who, limit/2, limit)
 }
 
 // dialled is a value of the context of a call of Serve: whether the connection of the guest

@@ -65,7 +65,7 @@ func TestOwner_LimitsOutliveBoxes(t *testing.T) {
 	o.fresh.SetLimit(0)
 	w.n.Close()
 	next := w.g.Open(Box{Owner: "alice", ID: "box-2"})
-	if text := next.admit(); !strings.Contains(text, "the boxes of this owner open more than") {
+	if text := next.admit(); !strings.Contains(text, "the boxes of this owner opened connections too fast") {
 		t.Errorf("a new box after the owner's limit was reached: %q", text)
 	}
 	if next.owner.bytes.Tokens() > 1<<19 {
@@ -161,5 +161,20 @@ func TestProxy_SlowBodyArrives(t *testing.T) {
 	}
 	if b, err := io.ReadAll(c); err != nil || !strings.Contains(string(b), fmt.Sprint(size, " <nil>")) {
 		t.Errorf("got %q, %v", b, err)
+	}
+}
+
+// TestLimits_NameTheBurst: the text has the number of connections at once, which programs reach
+// first.
+func TestLimits_NameTheBurst(t *testing.T) {
+	w := newWorld(t, Options{}, []string{"a.test"})
+	text := ""
+	for range boxPerMinute {
+		if text = w.n.begin(); text != "" {
+			break
+		}
+	}
+	if want := "this box opened connections too fast; at most 300 at once, and then 600 a minute; open fewer"; text != want {
+		t.Errorf("got %q, want %q", text, want)
 	}
 }

@@ -114,13 +114,19 @@ func (r *Resolver) Pinned(host string, port uint16) bool {
 	return ok
 }
 
-func (r *Resolver) pin(host string, port uint16) (Pin, bool) {
+// pin returns the pin for a host at a port: one for that port alone before one for all ports,
+// and of two alike the first.
+func (r *Resolver) pin(host string, port uint16) (found Pin, ok bool) {
 	for _, p := range r.opts.Pins {
-		if p.Host == host && (p.Port == 0 || p.Port == port) {
+		switch {
+		case p.Host != host:
+		case p.Port == port:
 			return p, true
+		case p.Port == 0 && !ok:
+			found, ok = p, true
 		}
 	}
-	return Pin{}, false
+	return found, ok
 }
 
 func (r *Resolver) lookup(ctx context.Context, host string) ([]netip.Addr, error) {

@@ -222,6 +222,31 @@ func TestResolve_ManyNames(t *testing.T) {
 	}
 }
 
+// TestResolve_PinOfPortFirst: a pin for a port prevails over one for all ports, in any order.
+func TestResolve_PinOfPortFirst(t *testing.T) {
+	for _, order := range [][]string{
+		{"a.test=127.0.0.1", "a.test:80=127.0.0.2:8080", "a.test:80=127.0.0.4", "a.test=127.0.0.5"},
+		{"a.test:80=127.0.0.2:8080", "a.test:80=127.0.0.4", "a.test=127.0.0.1", "a.test=127.0.0.5"},
+	} {
+		var pins []resolve.Pin
+		for _, s := range order {
+			p, err := resolve.ParsePin(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pins = append(pins, p)
+		}
+		r := resolve.New(resolve.Options{Pins: pins})
+		defer r.Close()
+		for port, want := range map[uint16]string{80: "127.0.0.2:8080", 443: "127.0.0.1:443"} {
+			addrs, pinned, err := r.Resolve(t.Context(), "a.test", port)
+			if err != nil || !pinned || len(addrs) != 1 || addrs[0].String() != want {
+				t.Errorf("%v, port %d: got %v, %v, want %s", order, port, addrs, err, want)
+			}
+		}
+	}
+}
+
 func TestParsePin(t *testing.T) {
 	for _, s := range []string{"Registry.example.org=10.0.0.1", "a.b:443=[::1]:8443", "a.b=::1", "a.b=127.0.0.1:80"} {
 		if _, err := resolve.ParsePin(s); err != nil {
