@@ -45,6 +45,7 @@ type flow struct {
 
 	sent, received atomic.Int64
 	last           atomic.Int64 // when the last bytes moved, in nanoseconds since 1970
+	waited         atomic.Int64 // for the limits of bytes, in nanoseconds; see noteSlow
 	idle           *time.Timer
 
 	mu      sync.Mutex
@@ -241,7 +242,9 @@ func (f *flow) checkPolicy() {
 	to := []netip.AddrPort{netip.AddrPortFrom(f.addr, f.t.port)}
 	denied := f.n.deniedAddr(to, f.n.resolver.Pinned(f.t.host, f.t.port))
 	if !v.OK || !denied.OK || f.raw.Load() && v.Kind != policy.Raw || f.opaque.Load() && v.RequestsOnly {
-		f.end(PolicyChanged)
+		if f.end(PolicyChanged) {
+			f.noteCut()
+		}
 	}
 }
 
@@ -298,7 +301,9 @@ func (f *flow) Write(p []byte) (written int, err error) {
 
 // pace waits for the limits of bytes. A flow that waits too long ends.
 func (f *flow) pace(bytes int) error {
+	begun := time.Now()
 	err := f.n.pace(f.ctx, bytes)
+	f.noteSlow(time.Since(begun))
 	if err == nil {
 		return nil
 	}

@@ -391,6 +391,35 @@ func TestGate_BytesAreLimited(t *testing.T) {
 	}
 }
 
+// TestGate_NotesWhatTheProgramDoesNotSee: a transfer that a limit slows down, and one that a
+// change of the policy cuts, which look like faults of the network.
+func TestGate_NotesWhatTheProgramDoesNotSee(t *testing.T) {
+	w := newWorld(t, Options{MaxBytesPerMinute: 30 << 20}, []string{"tcp://a.example.org:7"})
+	near, far := net.Pipe()
+	defer near.Close()
+	f, r := w.n.newFlow(t.Context(), far, target{protocol.DoorTCP, "a.example.org", 7}, policy.Verdict{Kind: policy.Raw}, netip.MustParseAddr("198.51.100.80"), time.Now())
+	if r != nil {
+		t.Fatal(r)
+	}
+	defer f.Close()
+	f.noteSlow(slowNote / 2)
+	if notes := w.n.Take(); len(notes) > 0 {
+		t.Errorf("after a short wait: %+v", notes)
+	}
+	f.noteSlow(slowNote)
+	f.noteSlow(slowNote)
+	notes := w.n.Take()
+	if len(notes) != 1 || notes[0].Reason != string(Slowed) || notes[0].Count != 1 || notes[0].Host != "a.example.org" || !strings.Contains(notes[0].Text, "30 MB a minute") {
+		t.Errorf("after long waits: %+v, want one note", notes)
+	}
+	w.allow("b.example.org")
+	w.g.Reevaluate()
+	notes = w.n.Take()
+	if len(notes) != 1 || notes[0].Reason != string(Cut) || notes[0].Host != "a.example.org" || !strings.Contains(notes[0].Text, "does not allow it any more") {
+		t.Errorf("after the change of the policy: %+v, want one note", notes)
+	}
+}
+
 // TestGate_BytesAreByOwner: the boxes of an owner share a limit of bytes, and another owner's
 // box has its own.
 func TestGate_BytesAreByOwner(t *testing.T) {

@@ -48,6 +48,12 @@ const Unresolved policy.Reason = "unresolved"
 // a secret, which is replaced inside of TLS only.
 const Unencrypted policy.Reason = "unencrypted"
 
+// Reasons of notes about connections that were not refused.
+const (
+	Slowed policy.Reason = "slowed"         // it waits for the limit of bytes
+	Cut    policy.Reason = "policy_changed" // it ended, since it is no longer allowed
+)
+
 // Reasons returns all reasons of refusals.
 func Reasons() []policy.Reason {
 	return []policy.Reason{policy.Off, policy.NoRule, policy.Denied, policy.Name, policy.Method, Narrowed, Floor, SNI, Host, Protocol, Limit}

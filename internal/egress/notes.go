@@ -1,0 +1,55 @@
+package egress
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/egress/policy"
+)
+
+// notePlain notes that a request of plain HTTP to t, which v allows, has placeholders of
+// secrets. The host gets them as they are, and its answer does not say why it refuses them.
+func (n *Network) notePlain(t target, v policy.Verdict, r *http.Request) {
+	i := n.gate.opts.Intercept
+	if i == nil {
+		return
+	}
+	secrets := i.Plain(n.box, t.host, r)
+	if len(secrets) == 0 {
+		return
+	}
+	text := fmt.Sprintf("Glovebox sent the placeholder of the secret %s to %s as it is: secrets go out over https only.", strings.Join(secrets, ", "), t)
+	if n.policies().Decide(t.host, 443).OK {
+		text += fmt.Sprintf(" Use https://%s.", shown(t.host, 0))
+	} else {
+		text += fmt.Sprintf(" The operator can allow it with the entry https://%s.", shown(t.host, 0))
+	}
+	n.note(&refusal{host: t.host, port: t.port, rule: v.Rule, reason: Unencrypted, text: text})
+}
+
+// slowNote is the time that a connection waits for the limits of bytes until that is noted:
+// who waits longer for a transfer looks for a reason.
+const slowNote = 2 * time.Second
+
+// noteSlow notes once that the limits of bytes slow the flow down, which waited for them.
+func (f *flow) noteSlow(waited time.Duration) {
+	total := f.waited.Add(int64(waited))
+	if total < int64(slowNote) || total-int64(waited) >= int64(slowNote) {
+		return
+	}
+	f.n.note(&refusal{host: f.t.host, port: f.t.port, rule: f.verdict.Rule, reason: Slowed, text: fmt.Sprintf(
+		"Glovebox slows transfers down, such as that of %s: boxes here may move %d MB a minute, and those of an owner together %d times as many.",
+		f.t, max(f.n.gate.opts.MaxBytesPerMinute>>20, 1), ownerBytes)})
+}
+
+// noteCut notes that a flow in use has ended because the policy no longer allows it. The program
+// sees only that the transfer is incomplete.
+func (f *flow) noteCut() {
+	if time.Since(time.Unix(0, f.last.Load())) >= activeFor {
+		return // nobody waits for it
+	}
+	f.n.note(&refusal{host: f.t.host, port: f.t.port, reason: Cut, text: fmt.Sprintf(
+		"Glovebox ended a connection to %s: the policy does not allow it any more. Do not retry or work around it.", f.t)})
+}
