@@ -83,7 +83,8 @@ type Parts struct {
 	Catalog *catalog.Catalog
 	// Images finds the root file system and the interpreters of another image than
 	// that of Machines, by its key, for boxes of a language that were made with it.
-	// The error is a clause that says what the image consists of and what is missing.
+	// The error is a clause that says what the image consists of and what is missing, a
+	// *MissingImageError for an image that can be brought back.
 	// nil: there are no others.
 	Images func(key, language string) (engine.Root, map[string]string, error)
 	// Agents finds the agent of another version of Glovebox by the SHA-256 of its

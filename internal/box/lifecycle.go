@@ -269,6 +269,9 @@ func (l *lifecycle) startErrorLocked(op string, s *Box, err error) error {
 			Hint: "Stop what is no longer needed or try again later; the operator can free disk space, or lower --disk-reserve-mb or --disk-guarantee.",
 		}
 	}
+	if missing, ok := errors.AsType[*MissingImageError](err); ok {
+		return s.missingImage(op, missing)
+	}
 	hint := "Try again; if it happens again, the operator finds the reason in the server's log."
 	unfit, isUnfit := errors.AsType[*unfitError](err)
 	switch {

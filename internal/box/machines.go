@@ -142,6 +142,7 @@ func (f *machineFactory) makeNew(ctx context.Context, s *Box) (b booted, err err
 		}
 	}
 	b.machine, b.source, err = f.fresh(ctx, s.class(), s.guestID, b.maker)
+	err = f.explainMissing(err, b.maker, s.template)
 	if err == nil && b.source == SourceBoot && s.key.kind == KindContext {
 		// A context's interpreter is verified before its id is given out.
 		err = b.machine.Start(ctx, s.template.Language(), nil)
@@ -209,7 +210,7 @@ func (f *machineFactory) fork(ctx context.Context, s *Box) (b booted, err error)
 		return b, err
 	}
 	b.machine, err = b.maker.Restore(ctx, s.guestID, s.flavor.Limits(), memory, true)
-	if unusable(err) {
+	if err = f.explainMissing(err, b.maker, s.template); unusable(err) {
 		leave()
 		return f.forkFiles(ctx, s, dir, err)
 	}
@@ -262,7 +263,7 @@ func (f *machineFactory) wake(ctx context.Context, s *Box) (booted, error) {
 	if unusable(err) {
 		return f.rescue(ctx, s, lease, err)
 	}
-	if errors.Is(err, hostdisk.ErrFull) {
+	if errors.Is(err, hostdisk.ErrFull) || isMissingImage(err) {
 		return b, err // nothing has run
 	}
 	meta := lease.Meta()
@@ -282,7 +283,7 @@ func (f *machineFactory) restore(ctx context.Context, s *Box, dir string, copied
 		return b, err
 	}
 	b.machine, err = b.maker.Restore(ctx, s.guestID, s.flavor.Limits(), dir, copied)
-	return b, err
+	return b, f.explainMissing(err, b.maker, s.template)
 }
 
 // restoreSaved makes a machine of a saved snapshot. If its memory cannot be restored,
@@ -331,7 +332,10 @@ func (f *machineFactory) makerOf(dir string, t Template, maker *machine.Maker) (
 		return maker, nil // its error names the difference
 	}
 	root, interpreters, err := f.parts.Images(of.RootKey, t.Language())
-	if err != nil {
+	switch {
+	case isMissingImage(err):
+		return nil, err
+	case err != nil:
 		return nil, fmt.Errorf("%w: %w", err, engine.ErrInvalid)
 	}
 	return maker.WithImage(root, interpreters), nil

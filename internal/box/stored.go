@@ -30,8 +30,9 @@ const (
 // StoredFiles is the home directory of a hibernated box, as it is on disk. The caller
 // closes it. Its methods may not be called concurrently.
 type StoredFiles struct {
-	Info homeInfo
-	Why  string // the memory of the box cannot be restored; a clause
+	Info  homeInfo
+	Why   string // the memory of the box cannot be restored; a clause
+	waits bool   // for its image: until then no box has these files
 
 	home  string
 	f     *os.File
@@ -67,11 +68,15 @@ func (m *Manager) StoredFiles(owner Owner, kind Kind, id string) (*StoredFiles, 
 		return nil, nil
 	}
 	cause := m.machines.restorable(dir, Template(meta.Template), Flavor(meta.Flavor))
-	if cause == nil || !unusable(cause) {
+	missing := isMissingImage(cause)
+	if !unusable(cause) && !missing {
 		return nil, nil
 	}
 	info, f, err := openHome(dir)
 	if err != nil {
+		if missing {
+			return nil, nil // the acquiring call reports why
+		}
 		what := key{owner, kind, r.BoxID}
 		return nil, &Error{
 			Code: CodeGone, Op: op, Context: what.details(),
@@ -79,7 +84,7 @@ func (m *Manager) StoredFiles(owner Owner, kind Kind, id string) (*StoredFiles, 
 			Hint: "Nothing is deleted. Run code in it to go on in a fresh box; its old state then stays as a snapshot.",
 		}
 	}
-	st := &StoredFiles{Info: *info, Why: mismatch(cause), home: m.parts.Machines.Home, f: f}
+	st := &StoredFiles{Info: *info, Why: mismatch(cause), waits: missing, home: m.parts.Machines.Home, f: f}
 	if st.files, err = readStored(f, st.home); err != nil {
 		f.Close()
 		return nil, &Error{Code: CodeInternal, Op: op, Msg: "The stored files cannot be read", Err: err}
@@ -92,8 +97,12 @@ func (st *StoredFiles) Close() { st.f.Close() }
 
 // Explain says where the files come from, in a sentence.
 func (st *StoredFiles) Explain() string {
-	return fmt.Sprintf("Read from what is stored of this hibernated box as of %s: its memory cannot be restored (%s). Running code in it starts a fresh box with these files.",
-		st.Info.At.UTC().Format("2006-01-02T15:04:05Z"), st.Why)
+	next := "Running code in it starts a fresh box with these files."
+	if st.waits {
+		next = "Running code in it works when the operator has brought the image back."
+	}
+	return fmt.Sprintf("Read from what is stored of this hibernated box as of %s: its memory cannot be restored (%s). %s",
+		st.Info.At.UTC().Format("2006-01-02T15:04:05Z"), st.Why, next)
 }
 
 // readStored lists the files in an archive that a guest made.

@@ -202,11 +202,15 @@ func (h *host) openHere(ctx context.Context, cfg *config.Config, progress func(s
 	return nil
 }
 
-// recallImage returns the image that boxes were made with, and its interpreters.
+// recallImage returns the image that boxes were made with, and its interpreters. The error is
+// a *box.MissingImageError if the image was removed and can be brought back.
 func (h *host) recallImage(cfg *config.Config, key, language string) (engine.Root, map[string]string, error) {
 	img, err := image.Recall(cfg.StateDir, key, language)
 	if old, ok := h.image.Unrecorded(cfg.StateDir, key); err != nil && ok {
 		img, err = old, nil
+	}
+	if gone, ok := errors.AsType[*image.RemovedError](err); ok {
+		return engine.Root{}, nil, &box.MissingImageError{What: gone.Error(), Remedy: gone.Remedy()}
 	}
 	if err != nil {
 		return engine.Root{}, nil, err

@@ -147,3 +147,47 @@ func TestImage_BoxesOfTwo(t *testing.T) {
 	want(b, "one", "cat /etc/mark /tmp/kept; pidof sleep | wc -w", "first\nkept\n1\n")
 	s.stop()
 }
+
+// TestImage_RemovedUnderHibernatedBox removes the image of a hibernated box. The box wakes on
+// no other file system: the error names the image, its files can be read, and it goes on as it
+// was when the image is back.
+func TestImage_RemovedUnderHibernatedBox(t *testing.T) {
+	r := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	defer r.Close()
+	ref := strings.TrimPrefix(r.URL, "http://") + "/app:1"
+	pushBusybox(t, ref, "of the image\n")
+	state := t.TempDir()
+	glovebox := func(args ...string) {
+		t.Helper()
+		if code, _, log := run(append(args, "--state-dir", state)...); code != 0 {
+			t.Fatalf("glovebox %s: exit code %d: %s", strings.Join(args, " "), code, log)
+		}
+	}
+	call := args{"session_id": "one", "command": "cat /etc/mark; echo $kept"}
+	s := startServer(t, state, append([]string{"--image", ref}, plain...)...)
+	b := boxes{t, s.connect()}
+	b.must("execute_command", args{"session_id": "one", "command": "echo 1 >~/note"})
+	s.stop()
+	glovebox("image", "rm", ref)
+
+	s = startServer(t, state, plain...)
+	b = boxes{t, s.connect()}
+	for range 2 {
+		b.refused("execute_command", call, "SANDBOX_CREATION_ERROR", "one cannot wake", "its image "+ref+" was removed", "glovebox image pull "+ref)
+	}
+	if out := b.must("download_file", args{"session_id": "one", "path": "note"}); out["content"] != "1\n" {
+		t.Errorf("download_file: got %v", out)
+	}
+	glovebox("image", "pull", ref)
+	if out := b.must("execute_command", call); out["stdout"] != "of the image\n\n" || out["state_lost"] != nil {
+		t.Errorf("with its image again: got %v", out)
+	}
+	s.stop()
+
+	// A server whose own image is removed says so, too.
+	s = startServer(t, state, append([]string{"--image", ref}, plain...)...)
+	b = boxes{t, s.connect()}
+	glovebox("image", "rm", ref)
+	b.refused("execute_command", args{"session_id": "two", "command": "true"}, "SANDBOX_CREATION_ERROR", "its image "+ref+" was removed", "glovebox image pull "+ref)
+	s.stop()
+}

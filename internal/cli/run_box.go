@@ -108,6 +108,9 @@ func (h *host) makerOfSnapshot(ctx context.Context, cfg *config.Config, maker *m
 		return maker, nil
 	}
 	root, interpreters, err := h.recallImage(cfg, of.RootKey, language)
+	if missing, ok := errors.AsType[*box.MissingImageError](err); ok {
+		return nil, withHint(missing, "%s", missing.Remedy)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", err, engine.ErrInvalid)
 	}

@@ -19,6 +19,7 @@ import (
 // Image is a root file system and what is known about it.
 type Image struct {
 	Root         engine.Root
+	Name         string                 // of a container image, as --image takes it; empty for others
 	Interpreters map[string]Interpreter // by language
 	Env          []string               // of user code, KEY=value, where the image sets any
 	Notes        []string               // what people should know, a sentence each
@@ -88,6 +89,7 @@ func Directory(dir string) (*Image, error) {
 	defer root.Close()
 	img := &Image{
 		Root:         engine.Root{Key: hashKey("directory", dir, info.ModTime().String()), Tree: &engine.Tree{Dir: dir}},
+		Name:         "dir:" + dir,
 		Interpreters: make(map[string]Interpreter),
 	}
 	if i, ok := pythonIn(root); ok {

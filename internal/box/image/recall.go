@@ -12,6 +12,8 @@ import (
 
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/owned"
+	"github.com/glovebox-dev/glovebox/internal/truncate"
+	"github.com/glovebox-dev/glovebox/internal/visible"
 )
 
 // recordFormat is the version of record.
@@ -26,6 +28,7 @@ type record struct {
 	Format       int                    `json:"format"`
 	Root         recordRoot             `json:"root"`
 	Interpreters map[string]Interpreter `json:"interpreters"`
+	Name         string                 `json:"name,omitempty"` // that of the Image
 }
 
 // recordRoot is an engine.Root with a tree.
@@ -65,7 +68,7 @@ func recordPath(stateDir, key string) string {
 // Remember notes below stateDir what the image consists of, for Recall.
 func (img *Image) Remember(stateDir string) error {
 	path := recordPath(stateDir, img.Root.Key)
-	b, err := json.MarshalIndent(record{recordFormat, newRecordRoot(img.Root), img.Interpreters}, "", "\t")
+	b, err := json.MarshalIndent(record{recordFormat, newRecordRoot(img.Root), img.Interpreters, img.Name}, "", "\t")
 	if err != nil {
 		return fmt.Errorf("remember image: %w", err)
 	}
@@ -99,7 +102,8 @@ func (img *Image) Remember(stateDir string) error {
 // the same: an engine compares those that a snapshot has open.
 //
 // The error is a clause about the image, for people: "it was made with node
-// 20.20.2 at /opt/node/bin/node, which is not there any more".
+// 20.20.2 at /opt/node/bin/node, which is not there any more". It is a *RemovedError if the
+// image is a container image that can be brought back.
 func Recall(stateDir, key, language string) (*Image, error) {
 	if err := engine.CheckID(key); err != nil {
 		return nil, fmt.Errorf("its image has no valid key: %w", err)
@@ -115,9 +119,12 @@ func Recall(stateDir, key, language string) (*Image, error) {
 	if err := json.Unmarshal(b, &r); err != nil || r.Format != recordFormat || r.Root.Key != key {
 		return nil, fmt.Errorf("it was made with another toolchain, whose description %q cannot be read", recordPath(stateDir, key))
 	}
-	img := &Image{Root: r.Root.root(), Interpreters: maps.Clone(r.Interpreters)}
+	img := &Image{Root: r.Root.root(), Name: r.Name, Interpreters: maps.Clone(r.Interpreters)}
 	if r.Root.File {
 		return img, img.recallFile(stateDir, language)
+	}
+	if dir := img.Root.Tree.Dir; len(img.Root.Tree.Binds) == 0 && !exists(dir) {
+		return nil, &RemovedError{Name: "dir:" + dir}
 	}
 	for _, i := range r.Interpreters {
 		// A link may lead to where only a guest can follow.
@@ -140,6 +147,38 @@ func Recall(stateDir, key, language string) (*Image, error) {
 	return img, nil
 }
 
+// RemovedError reports a container image that is no longer on this machine.
+type RemovedError struct {
+	Name   string // as --image takes it; empty if it was not noted
+	Pulled bool   // it was pulled into the state directory; else it is a directory
+}
+
+// Error returns a clause without a subject for the box.
+func (e *RemovedError) Error() string {
+	switch {
+	case !e.Pulled:
+		return fmt.Sprintf("the directory of its image %s is not there any more", visible.Line(truncate.Bytes(e.Name, maxShownName)))
+	case e.Name == "":
+		return "its image was removed"
+	}
+	return fmt.Sprintf("its image %s was removed", visible.Line(truncate.Bytes(e.Name, maxShownName)))
+}
+
+// Remedy says what the operator can do, as an imperative.
+func (e *RemovedError) Remedy() string {
+	switch name := visible.Line(truncate.Bytes(e.Name, maxShownName)); {
+	case !e.Pulled:
+		return "put the directory back"
+	case e.Name == "":
+		return "pull the image that it was made with again, with the same content: glovebox image pull IMAGE"
+	default:
+		return "pull the same content again: glovebox image pull " + name
+	}
+}
+
+// maxShownName bounds a name of an image in an error, in bytes.
+const maxShownName = 300
+
 // RootFile returns the path of the root file system, an EROFS image, that package oci
 // keeps under a key.
 func RootFile(stateDir, key string) string {
@@ -155,7 +194,7 @@ func (img *Image) recallFile(stateDir, language string) error {
 	info, err := os.Lstat(file)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return errors.New("it was made with an image that was removed since; glovebox image pull brings it back")
+		return &RemovedError{Name: img.Name, Pulled: true}
 	case err == nil && !info.Mode().IsRegular():
 		err = fmt.Errorf("%s is no file", file)
 	case err == nil:

@@ -1,6 +1,7 @@
 package image
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -95,6 +96,32 @@ func TestRecall_ReadsRecordsOfEarlierVersions(t *testing.T) {
 	}
 	if got, err := os.ReadFile(recordPath(state, "k1")); err != nil || string(got) != text {
 		t.Errorf("Remember writes another format: %s, %v", got, err)
+	}
+}
+
+// TestRecall_DirectoryGone names a directory that was an image and is not there any more, for
+// then no other file system takes its place.
+func TestRecall_DirectoryGone(t *testing.T) {
+	state, dir := t.TempDir(), filepath.Join(t.TempDir(), "root\nfs")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	img, err := Directory(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := img.Remember(state); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Recall(state, img.Root.Key, Python); err != nil {
+		t.Errorf("while it is there: %v", err)
+	}
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	_, err = Recall(state, img.Root.Key, Python)
+	if gone, ok := errors.AsType[*RemovedError](err); !ok || gone.Pulled || !strings.Contains(gone.Error(), `root\nfs`) {
+		t.Errorf("after its removal: %v, want a *RemovedError with the name in one line", err)
 	}
 }
 

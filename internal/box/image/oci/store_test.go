@@ -276,8 +276,10 @@ func TestRecall(t *testing.T) {
 	if _, err := s.Remove(t.Context(), parse(t, dir).String()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := image.Recall(s.state, img.Root.Key, image.Python); err == nil || !strings.Contains(err.Error(), "glovebox image pull") {
-		t.Errorf("after its removal: %v", err)
+	_, err = image.Recall(s.state, img.Root.Key, image.Python)
+	gone, ok := errors.AsType[*image.RemovedError](err)
+	if ref := parse(t, dir).String(); !ok || !strings.Contains(gone.Error(), ref) || !strings.HasSuffix(gone.Remedy(), "glovebox image pull "+ref) {
+		t.Errorf("after its removal: %v, want its name and how to pull it", err)
 	}
 	if list, err := s.List(); err != nil || len(list) != 0 {
 		t.Errorf("left: %v, %v", list, err)
