@@ -78,7 +78,14 @@ can read the file can read those.`,
 				if args[1] == "-" {
 					return exportTemplate(ctx, c, t, a.Out)
 				}
-				return replaceMode(args[1], 0o600, func(w io.Writer) error { return exportTemplate(ctx, c, t, w) })
+				_, missing := os.Lstat(args[1])
+				if err := replaceMode(args[1], 0o600, func(w io.Writer) error { return exportTemplate(ctx, c, t, w) }); err != nil {
+					return err
+				}
+				if missing == nil {
+					a.note("glovebox: %s: replaces the file that was there", printable(args[1]))
+				}
+				return nil
 			})
 		},
 	}
@@ -186,11 +193,16 @@ memory of a whole machine.`,
 					defer f.Close()
 					in = f
 				}
+				before, err := c.All()
+				if err != nil {
+					return err
+				}
 				t, err := importTemplate(ctx, cfg, h, c, in, name, owner)
 				if err != nil {
 					return fmt.Errorf("import %q: %w", args[0], err)
 				}
 				a.note("glovebox: template %s: imported, %d MiB", t.Name, t.Bytes>>20)
+				a.noteReplaced(before, t.Name, t.Owner)
 				return nil
 			})
 		},
@@ -236,11 +248,11 @@ func importTemplate(ctx context.Context, cfg *config.Config, h *host, c *catalog
 func readExported(tr *tar.Reader) (*exported, error) {
 	h, err := tr.Next()
 	if err != nil || h.Name != exportHeader || h.Typeflag != tar.TypeReg {
-		return nil, errors.Join(errors.New("not an exported template"), err)
+		return nil, withHint(errors.New("not an exported template"), "glovebox template export NAME FILE writes one")
 	}
 	b, err := io.ReadAll(io.LimitReader(tr, maxExportHeader+1))
 	if err != nil {
-		return nil, err
+		return nil, incomplete(exportHeader, err)
 	}
 	e := new(exported)
 	if len(b) > maxExportHeader {
@@ -301,7 +313,7 @@ func extractExported(ctx context.Context, tr *tar.Reader, e *exported, dir strin
 		}
 		h, err := tr.Next()
 		if err != nil {
-			return fmt.Errorf("the file is cut: %w", err)
+			return incomplete(want.Path, err)
 		}
 		if h.Name != exportData+want.Path || h.Typeflag != tar.TypeReg || h.Size != want.Size {
 			return fmt.Errorf("%.80q is not the file %q that %s announces", h.Name, want.Path, exportHeader)
@@ -324,6 +336,9 @@ func extractFile(root *os.Root, r io.Reader, want exportedFile) error {
 	}
 	h := sha256.New()
 	n, err := io.Copy(io.MultiWriter(f, h), r)
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return incomplete(want.Path, errors.Join(err, f.Close()))
+	}
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
@@ -331,4 +346,15 @@ func extractFile(root *os.Root, r io.Reader, want exportedFile) error {
 		return fmt.Errorf("%q is damaged", want.Path)
 	}
 	return nil
+}
+
+// incomplete is the error of an exported template that ends, or is no archive any more, where
+// the file of that name should be.
+func incomplete(name string, err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		err = fmt.Errorf("it ends before or within %q", name)
+	} else {
+		err = fmt.Errorf("it is damaged before or within %q: %w", name, err)
+	}
+	return withHint(err, "copy it again, and compare its size and checksum with those of the original")
 }

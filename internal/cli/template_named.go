@@ -304,12 +304,17 @@ func (a *app) copySnapshot(ctx context.Context, s *snapshot.Store, c *catalog.Ca
 		return err
 	}
 	a.note("glovebox: template %s: made from snapshot %s, %d MiB", t.Name, r.ID, added.Bytes>>20)
-	for _, old := range all {
-		if old.Name == t.Name && old.Owner == t.Owner {
-			a.note("glovebox: template %s: replaces the one of %s", t.Name, old.Made.Local().Format(time.DateTime))
+	a.noteReplaced(all, t.Name, t.Owner)
+	return nil
+}
+
+// noteReplaced says that a new template took the place of one that was there before.
+func (a *app) noteReplaced(before []catalog.Template, name, owner string) {
+	for _, old := range before {
+		if old.Name == name && old.Owner == owner {
+			a.note("glovebox: template %s: replaces the one of %s", name, old.Made.Local().Format(time.DateTime))
 		}
 	}
-	return nil
 }
 
 // copyTree copies and syncs the regular files and directories of a snapshot.
