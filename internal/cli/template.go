@@ -274,7 +274,8 @@ type templateInfo struct {
 	Used     time.Time `json:"used"`
 	Bytes    int64     `json:"bytes"`
 	Current  bool      `json:"current"`
-	Stale    string    `json:"stale,omitempty"` // why it is not current
+	Stale    string    `json:"stale,omitempty"`  // why it is not current
+	Others   string    `json:"others,omitempty"` // which settings it was built with other values of
 
 	// Of named templates only.
 	Named       bool   `json:"named,omitempty"`
@@ -326,7 +327,7 @@ func (a *app) printTemplates(list []template.Info, named []namedTemplate, asJSON
 			infos = append(infos, templateInfo{
 				Key: t.Key, Name: t.Spec.Name, Language: t.Spec.Language, Flavor: t.Spec.Flavor,
 				Preload: append([]string{}, t.Spec.Preload...), Missing: append([]string{}, t.Missing...),
-				Made: t.Made, Used: t.Used, Bytes: t.Bytes, Current: t.Stale == "", Stale: t.Stale,
+				Made: t.Made, Used: t.Used, Bytes: t.Bytes, Current: t.Stale == "", Stale: t.Stale, Others: t.Others,
 			})
 		}
 		for _, t := range named {
@@ -347,6 +348,8 @@ func (a *app) printTemplates(list []template.Info, named []namedTemplate, asJSON
 		state := "current"
 		if t.Stale != "" {
 			state = "stale: " + t.Stale
+		} else if t.Others != "" {
+			state = "current, for other settings: " + t.Others
 		}
 		if len(loaded) == 0 {
 			loaded = []string{"-"}

@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/box/machine"
 )
 
 const (
@@ -79,15 +80,8 @@ func (s *Store) inputs(w Spec) (*inputs, error) {
 	in := &inputs{
 		Format: format, Spec: w, Engine: info.Name + " " + info.Version, Machine: s.machine,
 		Agent: agent, AgentArgs: k.Agent.Args, Root: k.Root.Key, Interpreters: k.Interpreters,
-		Volumes: []string{}, Home: k.Home, UID: k.UID, GID: k.GID, Env: k.Env,
+		Volumes: volumesOf(k), Home: k.Home, UID: k.UID, GID: k.GID, Env: k.Env,
 		Files: []fileMark{},
-	}
-	for _, v := range k.Volumes {
-		mode := ",rw"
-		if v.ReadOnly {
-			mode = ",ro"
-		}
-		in.Volumes = append(in.Volumes, v.Guest+mode)
 	}
 	for _, path := range s.cfg.Files[w.Language] {
 		in.Files = append(in.Files, fileMark{path, markOf(path)})
@@ -101,6 +95,43 @@ func (s *Store) inputs(w Spec) (*inputs, error) {
 		}
 	}
 	return in, nil
+}
+
+// volumesOf describes the volumes of a maker's machines.
+func volumesOf(k *machine.Maker) []string {
+	list := []string{}
+	for _, v := range k.Volumes {
+		mode := ",rw"
+		if v.ReadOnly {
+			mode = ",ro"
+		}
+		list = append(list, v.Guest+mode)
+	}
+	return list
+}
+
+// others says which of a template's inputs that come from settings differ from those of the
+// store, or "".
+func (s *Store) others(in *inputs) string {
+	k := s.cfg.Maker
+	var list []string
+	switch {
+	case slices.Equal(in.Volumes, volumesOf(k)):
+	case len(in.Volumes) == 0:
+		list = append(list, "no volumes")
+	default:
+		list = append(list, "volumes "+strings.Join(in.Volumes, " "))
+	}
+	switch {
+	case !maps.Equal(in.Interpreters, k.Interpreters):
+		list = append(list, "other interpreters")
+	case in.Root != k.Root.Key:
+		list = append(list, "another image")
+	}
+	if !slices.Equal(in.Env, k.Env) {
+		list = append(list, "another environment")
+	}
+	return strings.Join(list, ", ")
 }
 
 // key returns the key of the template with these inputs.

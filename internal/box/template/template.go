@@ -75,6 +75,9 @@ type Info struct {
 	// Stale is the reason why the template is not used any more; empty if it is
 	// current.
 	Stale string
+	// Others says which settings of the Store's Config the template was built with other
+	// values of, in words; empty if with the same.
+	Others string
 }
 
 // Config of a Store.
@@ -269,7 +272,7 @@ func (s *Store) List() ([]Info, error) {
 		}
 		info := Info{Template: Template{Key: e.Name()}, Stale: "damaged record"}
 		if err == nil {
-			info = Info{Template: r.template(e.Name()), Stale: s.stale(&r.Inputs)}
+			info = Info{Template: r.template(e.Name()), Stale: s.stale(&r.Inputs), Others: s.others(&r.Inputs)}
 		}
 		info.Used = info.Made
 		if used, err := os.Stat(s.path(e.Name(), usedName)); err == nil {
