@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/glovebox-dev/glovebox/internal/box/catalog"
 	"github.com/glovebox-dev/glovebox/internal/box/machine"
@@ -33,7 +34,7 @@ func (b *recipeBuild) policies() (policy.Set, error) {
 	}
 	set := settings.Set(owner)
 	if !set.On() {
-		return policy.Set{}, withHint(fmt.Errorf("net = %q: the settings allow this build no network", b.recipe.Net), "if you trust the recipe, allow it with: --network LIST")
+		return policy.Set{}, withHint(fmt.Errorf("net = %q: the settings allow this build no network", b.recipe.Net), "if you trust the recipe, allow it with: --network %s", strings.Join(b.recipe.Net, ","))
 	}
 	return set.Narrow(policy.Layer{Name: egress.LayerTemplate, Policy: net}), nil
 }

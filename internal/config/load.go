@@ -73,7 +73,7 @@ func Load(flags *pflag.FlagSet, lookup func(string) (string, bool)) (c *Config, 
 	}
 	for _, v := range c.Volumes {
 		if state := resolve(c.StateDir); within([]string{state}, v.Host) || within([]string{v.Host}, state) {
-			return nil, nil, invalid("MSB_SHARED_VOLUME_PATH: the volume %s and the state directory %s must not contain each other: boxes must not reach the state of boxes", v.Host, c.StateDir)
+			return nil, nil, invalid("volume: the volume %s and the state directory %s must not contain each other: boxes must not reach the state of boxes", v.Host, c.StateDir)
 		}
 	}
 	return c, notes, nil

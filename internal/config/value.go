@@ -437,7 +437,7 @@ func (c *Config) check() error {
 	}
 	for _, v := range c.Volumes {
 		if !within(c.VolumeRoots, v.Host) {
-			errs = append(errs, invalid("MSB_SHARED_VOLUME_PATH: %s is not below a directory of GLOVEBOX_VOLUME_ROOTS (%s)", v.Host, strings.Join(c.VolumeRoots, ", ")))
+			errs = append(errs, invalid("volume: %s is not below a directory of GLOVEBOX_VOLUME_ROOTS (%s)", v.Host, strings.Join(c.VolumeRoots, ", ")))
 		}
 	}
 	if err := checkVolumes(c.Volumes); err != nil {

@@ -98,10 +98,10 @@ func checkVolumes(volumes []Volume) error {
 		for j, other := range volumes {
 			same := other.PerOwner && other.Host == v.Host
 			if v.PerOwner && same && v.Quota != other.Quota && !v.ReadOnly && !other.ReadOnly {
-				return invalid("MSB_SHARED_VOLUME_PATH: %s/{owner} is shared at %s and %s with different quotas; give both the same quota, or share one of them with :ro", v.Host, v.Guest, other.Guest)
+				return invalid("volume: %s/{owner} is shared at %s and %s with different quotas; give both the same quota, or share one of them with :ro", v.Host, v.Guest, other.Guest)
 			}
 			if i != j && v.PerOwner && !same && (within([]string{v.Host}, other.Host) || within([]string{other.Host}, v.Host)) {
-				return invalid("MSB_SHARED_VOLUME_PATH: the volume %s must not contain or lie in %s, which has a directory for each owner", other.Host, v.Host)
+				return invalid("volume: the volume %s must not contain or lie in %s, which has a directory for each owner", other.Host, v.Host)
 			}
 		}
 	}

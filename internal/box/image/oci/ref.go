@@ -119,3 +119,13 @@ func (r Ref) String() string {
 	}
 	return string(r.Kind) + ":" + r.Path
 }
+
+// place returns the reference for a message, without the prefix of a file or directory: it may
+// be a guess, as long as nobody has read it.
+func (r Ref) place() string {
+	if r.Kind == KindRegistry {
+		return r.String()
+	}
+	_, place, _ := strings.Cut(r.String(), ":")
+	return place
+}

@@ -158,7 +158,7 @@ func (s *Store) Pull(ctx context.Context, r Ref, progress func(string)) (Info, e
 	defer cancel()
 	info, err := s.pull(ctx, r, progress)
 	if err != nil {
-		return Info{}, fmt.Errorf("pull image %s: %w", r, err)
+		return Info{}, fmt.Errorf("pull image %s: %w", r.place(), err)
 	}
 	return info, nil
 }
