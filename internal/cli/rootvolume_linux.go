@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/glovebox-dev/glovebox/internal/box/volume"
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/owned"
 )
@@ -18,8 +19,14 @@ import (
 // in boxes creates there belong to root. It refuses writable ones in which code could leave a
 // program that other users of this machine can run as root: it may set set-user-ID bits.
 // Directories of owners are closed to other users.
+//
+// It also refuses volumes that the user who runs this program cannot use. That is known before
+// the program enters a user namespace, in which other users have no numbers.
 func checkVolumes(cfg *config.Config) error {
-	if os.Geteuid() != 0 || !owned.MapsAllUsers() {
+	if os.Geteuid() != 0 {
+		return checkAccess(cfg)
+	}
+	if !owned.MapsAllUsers() {
 		return nil // such files belong to an ordinary user
 	}
 	for i := range cfg.Volumes {
@@ -44,6 +51,26 @@ func checkVolumes(cfg *config.Config) error {
 		}
 		err := &config.Error{Text: fmt.Sprintf("refuse volume %s: it belongs to root, and code in boxes could leave programs there that other users run as root", v.Host)}
 		return withHint(err, "make another user its owner (chown), or close it to other users (chmod go-rwx), or mount its file system nosuid, or share it with :ro")
+	}
+	return nil
+}
+
+// checkAccess returns an error that names a volume which this ordinary user cannot enter and
+// list, or below which it cannot make directories for owners.
+func checkAccess(cfg *config.Config) error {
+	for _, v := range cfg.Volumes {
+		if v.PerOwner {
+			if err := volume.CheckParent(v.Host); err != nil {
+				return withHint(err, parentHint)
+			}
+			continue
+		}
+		var st unix.Stat_t
+		if unix.Access(v.Host, unix.R_OK|unix.X_OK) == nil || unix.Stat(v.Host, &st) != nil || int(st.Uid) == os.Geteuid() {
+			continue
+		}
+		err := &config.Error{Text: fmt.Sprintf("refuse volume %s: it belongs to user %d and has mode %#o, so user %d, who runs this program, cannot enter and list it", v.Host, st.Uid, st.Mode&0o7777, os.Geteuid())}
+		return withHint(err, "type: sudo chmod o+rx %s (for all users), or: sudo setfacl -m u:%d:rx %s", v.Host, os.Geteuid(), v.Host)
 	}
 	return nil
 }

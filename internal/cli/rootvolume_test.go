@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -62,5 +63,27 @@ func TestCheckVolumes_OfRoot(t *testing.T) {
 		if err == nil && cfg.Volumes[0].ReadOnly != c.becomes {
 			t.Errorf("%s: read-only: %t, want %t", name, cfg.Volumes[0].ReadOnly, c.becomes)
 		}
+	}
+}
+
+// TestCheckVolumes_NoAccess: an ordinary user gets an error that names the volume, the user
+// and a remedy.
+func TestCheckVolumes_NoAccess(t *testing.T) {
+	if os.Geteuid() == 0 {
+		t.Skip("root has access to every volume")
+	}
+	own := filepath.Join(t.TempDir(), "own")
+	if err := os.Mkdir(own, 0o300); err != nil {
+		t.Fatal(err)
+	}
+	if err := checkVolumes(&config.Config{Volumes: []config.Volume{{Host: own}, {Host: "/", PerOwner: false, ReadOnly: true}}}); err != nil {
+		t.Errorf("volumes that the user may use: %v", err)
+	}
+	user := fmt.Sprintf("user %d", os.Geteuid())
+	if err := checkVolumes(&config.Config{Volumes: []config.Volume{{Host: "/root", ReadOnly: true}}}); err == nil || !strings.Contains(err.Error(), "/root") || !strings.Contains(err.Error(), user) {
+		t.Errorf("closed volume: got %v, want the volume and %s", err, user)
+	}
+	if err := checkVolumes(&config.Config{Volumes: []config.Volume{{Host: "/usr", PerOwner: true}}}); err == nil || !strings.Contains(err.Error(), "not to "+user) {
+		t.Errorf("parent of root: got %v, want %s", err, user)
 	}
 }

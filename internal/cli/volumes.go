@@ -15,6 +15,9 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
+// parentHint is the remedy for a parent of owners' directories that is not safe.
+const parentHint = "make the user that runs the server the owner of the directory, and remove the write permission of others (chmod go-w)"
+
 // openVolumes opens the volumes of the settings, after checkVolumes.
 func openVolumes(cfg *config.Config, log *slog.Logger) (*volume.Set, error) {
 	var list []volume.Volume
@@ -26,7 +29,7 @@ func openVolumes(cfg *config.Config, log *slog.Logger) (*volume.Set, error) {
 	}
 	set, err := volume.Open(list, filepath.Join(cfg.StateDir, "volumes", "empty"))
 	if err != nil {
-		return nil, withHint(err, "make the user that runs the server the owner of the directory, and remove the write permission of others (chmod go-w)")
+		return nil, withHint(err, parentHint)
 	}
 	return set, nil
 }

@@ -60,7 +60,7 @@ func Open(list []Volume, empty string) (*Set, error) {
 	}
 	for _, v := range s.list {
 		if v.PerOwner {
-			if err := checkParent(v.Host); err != nil {
+			if err := CheckParent(v.Host); err != nil {
 				return nil, err
 			}
 		}
@@ -129,9 +129,9 @@ func (s *Set) Peek(owner string) []engine.Mount {
 // dir returns the directory of an owner that boxes see.
 func (v *Volume) dir(owner string) string { return filepath.Join(v.Host, DirName(owner), dataName) }
 
-// checkParent returns an error if users other than root and this one can change what is in
+// CheckParent returns an error, which is ErrUnsafe, if users other than root and this one can change what is in
 // the parent of owners' directories: they could exchange one for a link.
-func checkParent(parent string) error {
+func CheckParent(parent string) error {
 	if err := owned.Dir(parent); err != nil {
 		return fmt.Errorf("volume %s with a directory for each owner: %w: %w", parent, ErrUnsafe, err)
 	}
@@ -141,7 +141,7 @@ func checkParent(parent string) error {
 // ensure creates the directory name in parent, which may have most directories, and the
 // one that boxes see in it, unless they exist.
 func ensure(parent, name string, most int) error {
-	if err := checkParent(parent); err != nil {
+	if err := CheckParent(parent); err != nil {
 		return err
 	}
 	root, err := os.OpenRoot(parent)

@@ -107,9 +107,26 @@ func (m fixedSpec) differs(o fixedSpec) string {
 	case m.Limits != o.Limits:
 		return fmt.Sprintf("of limits %+v, not %+v", m.Limits, o.Limits)
 	case !slices.Equal(m.Mounts, o.Mounts):
-		return fmt.Sprintf("of mounts %q, not %q", m.Mounts, o.Mounts)
+		return fmt.Sprintf("of a box with %s, and boxes have %s now", volumeList(m.Mounts), volumeList(o.Mounts))
 	}
 	return ""
+}
+
+// volumeList says which volumes the mounts of a fixedSpec are.
+func volumeList(mounts []string) string {
+	if len(mounts) == 0 {
+		return "no volumes"
+	}
+	var list []string
+	for _, m := range mounts {
+		path, readOnly := strings.CutSuffix(m, ",ro")
+		path = strings.TrimSuffix(path, ",rw")
+		if readOnly {
+			path += " (read-only)"
+		}
+		list = append(list, path)
+	}
+	return "the volumes " + strings.Join(list, ", ")
 }
 
 // hostCPU returns the features of this machine's processor.

@@ -118,3 +118,11 @@ func TestVolume_OrdinaryUser(t *testing.T) {
 	const user = 12345
 	testAs(t, user, &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user}}, "TestVolume_ReadOnlyBesideWritable", "TestVolume_OpenToAll")
 }
+
+// TestFixedSpec_NamesVolumes: the error about a snapshot of other volumes is in plain words.
+func TestFixedSpec_NamesVolumes(t *testing.T) {
+	of := fixedSpec{Mounts: []string{"/shared/in,ro", "/out,rw"}}
+	if got, want := of.differs(fixedSpec{}), "of a box with the volumes /shared/in (read-only), /out, and boxes have no volumes now"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
