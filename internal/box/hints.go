@@ -219,7 +219,7 @@ var undefinedTools = regexp.MustCompile(`(?m)^NameError: name '(?:(tools)|call_t
 	`|^ReferenceError: (?:(tools)|callTool|ToolError) is not defined` +
 	`|\bglovebox-tool: (?:command )?not found`)
 
-const codeModeOff = "Code cannot call tools of MCP servers here, because code mode is off: start the server with --tools mcp.json."
+const codeModeOff = "Code cannot call tools of MCP servers here, because code mode is off: the server runs without --tools mcp.json, has no servers for this user, or the client left them out (?codemode=false)."
 
 // codeModeNote returns the note about a program that calls tools without code mode, "" if o is not
 // the failure of one.

@@ -114,7 +114,7 @@ func TestHints_CodeModeOff(t *testing.T) {
 		{"python", "tools.github.list()", strings.Replace(python, "%s", "tools", 1), false},
 	} {
 		got := b.hints(nil, outcome{failed: true, source: c.source, stderr: c.stderr, calls: c.calls}, networkState{})
-		if has := strings.Contains(strings.Join(got, "\n"), "code mode is off: start the server with --tools mcp.json"); has != c.want {
+		if has := strings.Contains(strings.Join(got, "\n"), "code mode is off: the server runs without --tools mcp.json"); has != c.want {
 			t.Errorf("%q: %q: got %q, want the note: %t", c.calls, c.source, got, c.want)
 		}
 	}

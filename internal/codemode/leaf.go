@@ -17,12 +17,37 @@ func isLeaf(s *jsonschema.Schema) bool {
 	if s.Type != "" {
 		types = []string{s.Type}
 	}
+	if !isShort(s) {
+		return false
+	}
 	if len(types) == 0 {
 		return len(s.Enum) > 0 || s.Const != nil
 	}
 	return !slices.ContainsFunc(types, func(t string) bool {
 		return t == "object" && len(s.Properties) > 0 || t == "array" && (s.Items != nil || len(s.PrefixItems) > 0)
 	})
+}
+
+// isShort reports whether the values that a schema allows, if a signature shows them, fit into a
+// type. Each reference to a leaf costs as much as the leaf.
+func isShort(s *jsonschema.Schema) bool {
+	values := s.Enum
+	if len(values) > maxEnum {
+		return true // the signature shows none
+	}
+	if s.Const != nil {
+		values = append(slices.Clone(values), *s.Const)
+	}
+	left := maxType
+	for _, v := range values {
+		switch v := v.(type) {
+		case string:
+			left -= len(v)
+		case map[string]any, []any:
+			return false
+		}
+	}
+	return left >= 0
 }
 
 // isWhole reports whether a signature shows the type of a leaf in full.

@@ -51,11 +51,11 @@ func (a *Approver) renewLocked(q *question) bool {
 }
 
 // Recall asks the open question of the program in a box again, for a client that repeats the
-// request which began the program: it may have lost the question. It returns the result that
+// request which began the program after it was asked: it may have lost the question. It returns the result that
 // asks, or nil if no question waits there for a client that is asked by results. The request must
 // be the same, of the same owner and session; an answer to the earlier result counts no more.
 func (a *Approver) Recall(c Caller, box string) *mcp.CallToolResult {
-	if !c.ByResult || c.continues() {
+	if !c.ByResult || c.Task || c.continues() {
 		return nil
 	}
 	a.mu.Lock()
@@ -63,6 +63,9 @@ func (a *Approver) Recall(c Caller, box string) *mcp.CallToolResult {
 	for _, q := range a.byToken {
 		if first := q.run.caller; !q.recallableLocked() || !q.waitsInLocked(box) || first.Owner != c.Owner || first.Session != c.Session || first.Key != c.Key {
 			continue
+		}
+		if c.Began.Before(q.until.Add(-a.o.Expiry)) {
+			continue // it was sent beside the one that has the question, whose answer counts
 		}
 		if !a.renewLocked(q) {
 			return nil
@@ -77,7 +80,7 @@ func (a *Approver) Recall(c Caller, box string) *mcp.CallToolResult {
 // recallableLocked reports whether a question waits for an answer by a request, and no request
 // waits for its run. The question of a task stays with the task, whose client can read it there.
 func (q *question) recallableLocked() bool {
-	return q.status == statusOpen && !q.run.attended && !q.run.caller.Task
+	return q.status == statusOpen && !q.run.attended && !q.run.caller.Task && q.run.questions < q.run.maxQuestions()
 }
 
 // waitsInLocked reports whether a call of a box waits for the question.

@@ -152,12 +152,17 @@ func TestRecall(t *testing.T) {
 		if got, _ := w.Waiting("o", "b"); !got.Recallable {
 			t.Errorf("got %+v, want a question that can be asked again", got)
 		}
+		if res := w.Recall(c, "b"); res != nil {
+			t.Errorf("a request that was sent before the question was asked: got %+v", res)
+		}
 		time.Sleep(4 * time.Minute)
+		c.Began = time.Now()
 		for name, f := range map[string]func(c *Caller){
 			"another owner":                  func(c *Caller) { c.Owner = "other" },
 			"another session":                func(c *Caller) { c.Session = "other" },
 			"another request":                func(c *Caller) { c.Key = "other" },
 			"a client that is asked at once": func(c *Caller) { c.ByResult = false },
+			"a task":                         func(c *Caller) { c.Task = true },
 			"an answer":                      func(c *Caller) { c.State = first.RequestState },
 		} {
 			other := c
@@ -207,7 +212,11 @@ func TestRecall_bounds(t *testing.T) {
 			t.Fatal(err)
 		}
 		n := 1
-		for ; n < 2*maxRounds && w.Recall(c, "b") != nil; n++ {
+		for c.Began = time.Now(); n < 2*maxRounds && w.Recall(c, "b") != nil; n++ {
+			c.Began = time.Now()
+		}
+		if got, _ := w.Waiting("o", "b"); got.Recallable {
+			t.Error("a question that is asked no more counts as one that is asked again")
 		}
 		if n != maxRounds {
 			t.Errorf("asked %d times, want %d", n, maxRounds)

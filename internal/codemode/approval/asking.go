@@ -117,7 +117,7 @@ func (a *Approver) publish(q *question) *mcp.CallToolResult {
 
 // ErrNotPending is the error for a state that no program waits with.
 var ErrNotPending = &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams,
-	Message: "Invalid parameters: no program waits for this answer: it was given already, came too late, or belongs to another request, user or session. Repeat the call without requestState and inputResponses to run the program again"}
+	Message: "Invalid parameters: no program waits for this answer: it was given already, came too late, was for a question that has been asked again since, or belongs to another request, user or session. Repeat the call without requestState and inputResponses to run the program again"}
 
 // resume gives the answer of a client to its question and returns the run. An answer to a
 // question that has expired has no effect but to wait for the run. For an answer that lacks a

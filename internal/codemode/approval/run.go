@@ -18,7 +18,9 @@ import (
 // A Caller is the client of a request that runs a program, and what it sent to continue
 // an earlier one.
 type Caller struct {
-	Owner   string // from authentication; "" is the local user
+	Owner string // from authentication; "" is the local user
+	// Began is when the request arrived; only later ones repeat it. See [Approver.Recall].
+	Began   time.Time
 	Session any    // identifies the session of the client, comparable; nil if it has none
 	Key     string // digest of the request: a later one continues it only if it is the same
 	// Elicit asks the client; nil if it is asked by a result, or not at all.
