@@ -40,6 +40,22 @@ func openContainerImage(ctx context.Context, cfg *config.Config, name string, pr
 	return img, explainImage(err)
 }
 
+// runsCommandsOnly reports whether the image of the settings has no interpreter, as far as that
+// is known before boxes can be made: false for an image that was not pulled yet.
+func runsCommandsOnly(cfg *config.Config) bool {
+	ref, err := oci.ParseRef(cfg.Image)
+	if err != nil {
+		return false // opening it returns the error
+	}
+	var img *image.Image
+	if ref.Kind == oci.KindDirectory {
+		img, err = image.Directory(ref.Path)
+	} else if store, openErr := oci.Open(cfg.StateDir); openErr == nil {
+		img, err = store.Known(ref)
+	}
+	return err == nil && img != nil && len(img.Interpreters) == 0
+}
+
 // explainImage adds the remedy to an error of opening or pulling an image.
 func explainImage(err error) error {
 	switch {

@@ -110,7 +110,7 @@ func TestImage_PythonByDigest(t *testing.T) {
 
 	s := startServer(t, state, append([]string{"--image", repository + "@" + withPython}, plain...)...)
 	b := boxes{t, s.connect()}
-	if d := descriptionOf(t, b, "execute_code"); !strings.Contains(d, "container image") || strings.Contains(d, "this machine") {
+	if d := descriptionOf(t, b, "execute_code"); !strings.Contains(d, "container image") || strings.Contains(d, "this machine") || strings.Contains(d, "Fails here") {
 		t.Errorf("the description of execute_code does not speak of the image: %s", d)
 	}
 	b.execute("box", "import json, sys, ctypes, hashlib; x = 6; mark = open('/etc/mark').read()")
@@ -125,6 +125,9 @@ func TestImage_PythonByDigest(t *testing.T) {
 
 	s = startServer(t, state, append([]string{"--image", repository + ":1"}, plain...)...)
 	b = boxes{t, s.connect()}
+	if d := descriptionOf(t, b, "execute_code"); !strings.HasPrefix(d, "Fails here, unless you name a template with an interpreter: ") {
+		t.Errorf("the description of execute_code in a server without interpreters: %s", d)
+	}
 	if out := b.must("execute_command", args{"session_id": "other", "command": "cat /etc/mark; command -v python3 || echo none"}); out["stdout"] != "moved\nnone\n" {
 		t.Errorf("a box of the tag: got %v", out)
 	}

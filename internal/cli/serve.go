@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -241,6 +242,12 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 	options.Tools, options.Toolsets = tools.Deps{Await: opened.await, Log: log}, cfg.Toolsets
 	options.NoSnapshots = engines.NoSnapshots()
 	options.NoHibernation, options.Image = !cfg.Hibernate, cfg.Image != ""
+	var commandsOnly atomic.Bool
+	if options.Image {
+		// A client over standard input lists the tools before the engine is ready.
+		commandsOnly.Store(engines.BoxesElsewhere() == nil && runsCommandsOnly(cfg))
+		options.CommandsOnly = commandsOnly.Load
+	}
 	options.Volumes, options.Network = len(cfg.Volumes) > 0, h.networks.allowed
 	if code != nil {
 		options.Tools.Code, options.Tools.Approvals = code.broker, code.approvals
@@ -275,6 +282,7 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 		}
 		return err
 	}
+	commandsOnly.Store(len(h.maker.Interpreters) == 0)
 	opened.finish(h.manager, nil)
 	where := ""
 	if overHTTP {

@@ -27,6 +27,9 @@ type Options struct {
 	NoSnapshots bool
 	// NoHibernation and Image are for the descriptions of tools, as in tools.Offer.
 	NoHibernation, Image bool
+	// CommandsOnly reports whether boxes have no interpreter, as far as that is known. It is
+	// asked whenever tools are listed. nil: they have one.
+	CommandsOnly func() bool
 	// Network lists the destinations that the boxes of an owner can reach, in words for
 	// models. It is asked whenever tools are listed. nil: no box has a network.
 	Network func(box.Owner) []string

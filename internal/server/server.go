@@ -146,6 +146,9 @@ func New(opts Options) *Server {
 	if opts.Network != nil { // before code mode, which exchanges definitions
 		run = slices.Insert(run, len(run)-1, s.network)
 	}
+	if opts.CommandsOnly != nil {
+		run = slices.Insert(run, len(run)-1, s.commandsOnly)
+	}
 	if opts.Tools.Code != nil {
 		run = slices.Insert(run, len(run)-1, s.codeMode)
 	}

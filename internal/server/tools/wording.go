@@ -1,6 +1,10 @@
 package tools
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
 
 // A wording is a part of a description that is true of most servers, and what the others
 // say in its place.
@@ -26,6 +30,22 @@ const (
 )
 
 var librariesWording = wording{func(o Offer) bool { return o.Image }, ownLibraries, imageLibraries}
+
+// commandsOnly begins the descriptions of tools for code where the image of boxes has no
+// interpreter.
+const commandsOnly = "Fails here, unless you name a template with an interpreter: the image of this server has neither Python nor Node.js. Use execute_command. "
+
+// ForCommandsOnly returns the definition of a tool for a server whose boxes have no
+// interpreter, or def itself if the tool needs none. def is not modified.
+func ForCommandsOnly(def *mcp.Tool) *mcp.Tool {
+	switch def.Name {
+	case "execute_code", "run_code", "create_context":
+		changed := *def
+		changed.Description = commandsOnly + def.Description
+		return &changed
+	}
+	return def
+}
 
 // Parts of descriptions that tell what becomes of idle boxes.
 const (

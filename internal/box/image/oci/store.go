@@ -108,6 +108,19 @@ func (s *Store) file(key string) string { return image.RootFile(s.state, key) }
 // Get returns the image that a reference was last pulled as, and pulls it if it was not.
 // Progress receives a description of each slow step.
 func (s *Store) Get(ctx context.Context, r Ref, progress func(string)) (*image.Image, error) {
+	img, err := s.Known(r)
+	if img != nil || err != nil {
+		return img, err
+	}
+	info, err := s.Pull(ctx, r, progress)
+	if err != nil {
+		return nil, err
+	}
+	return s.image(info), nil
+}
+
+// Known returns the image that a reference was last pulled as, nil if it is not in the store.
+func (s *Store) Known(r Ref) (*image.Image, error) {
 	refs, err := s.refs.Read()
 	if err != nil {
 		return nil, err
@@ -117,11 +130,7 @@ func (s *Store) Get(ctx context.Context, r Ref, progress func(string)) (*image.I
 			return s.image(info), nil
 		}
 	}
-	info, err := s.Pull(ctx, r, progress)
-	if err != nil {
-		return nil, err
-	}
-	return s.image(info), nil
+	return nil, nil
 }
 
 // image returns a description of an image for engines and templates.
