@@ -136,7 +136,7 @@ func (s *Store) Known(r Ref) (*image.Image, error) {
 // image returns a description of an image for engines and templates.
 func (s *Store) image(info Info) *image.Image {
 	img := &image.Image{
-		Root:         engine.Root{Key: info.Key, Tree: &engine.Tree{File: s.file(info.Key)}}, Name: info.Ref,
+		Root: engine.Root{Key: info.Key, Tree: &engine.Tree{File: s.file(info.Key)}}, Name: info.Ref,
 		Interpreters: make(map[string]image.Interpreter), Notes: info.Notes, Env: info.Env,
 	}
 	for _, i := range info.Interpreters {
