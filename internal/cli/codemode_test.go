@@ -135,7 +135,7 @@ func TestCode_serve(t *testing.T) {
 	servers["b"] = keeperNamed("banana")
 	writeServers(t, file, servers)
 	trusting(t, state, "--config", file, "b")
-	s.hup(log, `msg="reload: file reopened" file="tools of code"`)
+	s.hup(log, `msg="reload: file reloaded" file="tools of code"`)
 	if got := lines(t, c, "x", "print(tools.b.get()['name'], tools.a.get()['name'])"); got[0] != "banana apple" {
 		t.Errorf("after a reload: got %q", got)
 	}
