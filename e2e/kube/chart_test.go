@@ -159,7 +159,7 @@ func TestChart_ServesFromInsideTheCluster(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 
-	// Without a token, nobody gets in.
+	// The server refuses a request without a token.
 	service := r.control(t, "get", "service", "-n", serversIn, "glovebox", "-o", "jsonpath={.spec.clusterIP}") + ":8775"
 	res, err := http.Post("http://"+service+"/mcp", "application/json", strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`))
 	if err != nil {

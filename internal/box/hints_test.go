@@ -32,7 +32,7 @@ func TestLibraryNote(t *testing.T) {
 	}
 }
 
-// A box without a network is told which presets the program would need.
+// The note on a failure without a network names the presets that the program needs.
 func TestHints_NameThePresets(t *testing.T) {
 	f := newFixture(t, nil)
 	for name, c := range map[string]struct {

@@ -17,7 +17,7 @@ func isLeaf(s *jsonschema.Schema) bool {
 	if s.Type != "" {
 		types = []string{s.Type}
 	}
-	if !isShort(s) {
+	if len(types) > len(typeNames) || !isShort(s) {
 		return false
 	}
 	if len(types) == 0 {

@@ -38,6 +38,7 @@ func TestSignature_leaves(t *testing.T) {
 		"a defined one by allOf":   {`{"allOf":[{"$ref":"#/$defs/Color"}],"default":"red"}`, `{"Color":{"type":"string","enum":["red","blue"]}}`, `Literal["red", "blue"] = "red"`, false},
 		"a defined one or null":    {`{"anyOf":[{"$ref":"#/$defs/Color"},{"type":"null"}]}`, `{"Color":{"type":"string","enum":["red","blue"]}}`, `Literal["red", "blue"] | None`, false},
 		"a defined long value":     {`{"$ref":"#/$defs/L"}`, `{"L":{"enum":["` + strings.Repeat("x", maxType+1) + `"]}}`, "a: Any", true},
+		"a defined type of many":   {`{"$ref":"#/$defs/L"}`, `{"L":{"type":["string"` + strings.Repeat(`,"string"`, 20) + `]}}`, "a: Any", true},
 		"a defined list":           {`{"$ref":"#/$defs/L"}`, `{"L":{"const":["a"]}}`, "a: Any", true},
 		"a defined object":         {`{"$ref":"#/$defs/O"}`, `{"O":{"type":"object","properties":{"a":{"type":"string"}}}}`, "a: Any", true},
 		"a reference to itself":    {`{"$ref":"#/$defs/O"}`, `{"O":{"$ref":"#/$defs/O"}}`, "a: Any", true},

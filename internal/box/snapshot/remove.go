@@ -10,8 +10,8 @@ import (
 // in one call, so that notes of it need one write.
 const removalBatch = 64
 
-// removal is a record to remove if nobody has a lease of it and check, which sees the leased
-// record, says as what; nil: the record stays.
+// removal is a record to remove, unless it is leased. check gets the leased record and returns
+// its description for the announcement, or nil to keep the record.
 type removal struct {
 	id    string
 	check func(it *item, dir *os.Root) (*Removed, error)

@@ -140,8 +140,9 @@ func TestUndecided_KeepsDenials(t *testing.T) {
 	}
 }
 
-// TestRecall checks that a client which repeats its request gets the open question again, that its
-// earlier answer counts no more, and that nobody else gets the question.
+// TestRecall checks that a client which repeats its request gets the open question again, that the
+// approver then refuses an answer to the earlier one, and that it gives the question to no other
+// client.
 func TestRecall(t *testing.T) {
 	test(t, Options{}, func(t *testing.T, w *world) {
 		c := Caller{Owner: "o", Session: "mine", Key: "k", ByResult: true}

@@ -120,8 +120,8 @@ func (r Ref) String() string {
 	return string(r.Kind) + ":" + r.Path
 }
 
-// place returns the reference for a message, without the prefix of a file or directory: it may
-// be a guess, as long as nobody has read it.
+// place returns the reference for a message, without the prefix of a file or directory: the
+// prefix is a guess until the image has been read.
 func (r Ref) place() string {
 	if r.Kind == KindRegistry {
 		return r.String()
