@@ -16,8 +16,10 @@ import (
 // "/", /health, /ready and /metrics.
 func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serveHTTP) }
 
-// serveHTTP checks every request in this order: Host, Origin, CORS, authentication where
-// the path needs it. Then it dispatches on the path.
+// serveHTTP checks the Host and the Origin of every request, then sets the headers of CORS and
+// answers preflight requests, and then dispatches on the path. It authenticates requests of
+// the endpoint and of /metrics only: /health, /ready, the protected resource metadata and the
+// refusal of unknown paths need no token.
 func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	defer func() {
 		p := recover()
