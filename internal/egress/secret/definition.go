@@ -38,7 +38,8 @@ type Definition struct {
 // secret is a definition with its value.
 type secret struct {
 	Definition
-	value string
+	value  string
+	former []string // values that it had before, newest first; responses are masked from them, too
 }
 
 var (

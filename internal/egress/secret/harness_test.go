@@ -46,6 +46,8 @@ type world struct {
 	mu    sync.Mutex
 	event []Event
 	dials int
+
+	dialing func() // called before each connection to the host; nil: nothing
 }
 
 // writeSecret writes a value to a file of mode 0600.
@@ -150,6 +152,9 @@ func (w *world) dial(ctx context.Context) (net.Conn, error) {
 	w.mu.Lock()
 	w.dials++
 	w.mu.Unlock()
+	if w.dialing != nil {
+		w.dialing()
+	}
 	var d net.Dialer
 	return d.DialContext(ctx, "tcp", w.host.Listener.Addr().String())
 }

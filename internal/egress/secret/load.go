@@ -41,30 +41,29 @@ func Load(definitions []Definition) (*Secrets, error) { return load(definitions,
 type lookup func(string) (string, bool)
 
 func load(definitions []Definition, env lookup) (*Secrets, error) {
-	return loadWith(definitions, func(d Definition) (string, error) { return d.read(env) })
+	return loadWith(definitions, nil, func(d Definition) (string, error) { return d.read(env) })
 }
 
 // Reload is Load for a server that uses prev. A secret whose value cannot be read keeps that
 // of prev, if it comes from the same place; kept says why, for each. changed are the names of
-// those whose value differs from that of prev.
+// those whose value differs from that of prev. Values that a secret had in prev are masked in
+// responses as its own is.
 func Reload(definitions []Definition, prev *Secrets) (s *Secrets, changed []string, kept []error, err error) {
 	return reload(definitions, prev, os.LookupEnv)
 }
 
 func reload(definitions []Definition, prev *Secrets, env lookup) (s *Secrets, changed []string, kept []error, err error) {
-	s, err = loadWith(definitions, func(d Definition) (string, error) {
-		i := slices.IndexFunc(prev.all, func(o *secret) bool { return o.Name == d.Name && o.File == d.File && o.Env == d.Env })
+	s, err = loadWith(definitions, prev, func(d Definition) (string, error) {
+		was := prev.secret(d.Name)
 		value, err := d.read(env)
 		switch {
-		case i < 0:
-			return value, err
-		case err != nil:
+		case err != nil && was != nil && was.File == d.File && was.Env == d.Env:
 			kept = append(kept, err)
-			return prev.all[i].value, nil
-		case value != prev.all[i].value:
+			return was.value, nil
+		case err == nil && was != nil && value != was.value:
 			changed = append(changed, d.Name)
 		}
-		return value, nil
+		return value, err
 	})
 	return s, changed, kept, err
 }
@@ -73,7 +72,7 @@ func reload(definitions []Definition, prev *Secrets, env lookup) (s *Secrets, ch
 // another than that of the caller, so values in variables are not judged: missing says which
 // of them a server with the caller's environment would refuse.
 func Check(definitions []Definition) (missing []error, err error) {
-	_, err = loadWith(definitions, func(d Definition) (string, error) {
+	_, err = loadWith(definitions, nil, func(d Definition) (string, error) {
 		value, err := d.read(os.LookupEnv)
 		if err != nil && d.Env != "" {
 			missing = append(missing, err)
@@ -84,8 +83,9 @@ func Check(definitions []Definition) (missing []error, err error) {
 	return missing, err
 }
 
-// loadWith is Load with the function that reads the value of a definition.
-func loadWith(definitions []Definition, read func(Definition) (string, error)) (*Secrets, error) {
+// loadWith is Load with the function that reads the value of a definition. prev, which may be
+// nil, has the former values.
+func loadWith(definitions []Definition, prev *Secrets, read func(Definition) (string, error)) (*Secrets, error) {
 	if len(definitions) > MaxSecrets {
 		return nil, fmt.Errorf("%d secrets are defined, more than %d", len(definitions), MaxSecrets)
 	}
@@ -105,7 +105,7 @@ func loadWith(definitions []Definition, read func(Definition) (string, error)) (
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, &secret{d, value})
+		all = append(all, &secret{d, value, formerValues(prev.secret(d.Name), value)})
 		for _, o := range d.Owners {
 			if o != Everyone {
 				owners[o] = true
@@ -151,12 +151,8 @@ func newOwnerSecrets(all []*secret, owner string) (*ownerSecrets, error) {
 	}
 	slices.Sort(o.names)
 	for _, h := range o.hosts {
-		values := make([]string, len(h.secrets))
-		for i, s := range h.secrets {
-			values[i] = s.value
-		}
 		var err error
-		if h.mask, err = redact.New(values...); err != nil {
+		if h.mask, err = redact.New(h.masked()...); err != nil {
 			return nil, fmt.Errorf("prepare the secrets of host %s: %w", h.host, err)
 		}
 	}
@@ -169,4 +165,15 @@ func (s *Secrets) of(owner string) *ownerSecrets {
 		return o
 	}
 	return s.rest
+}
+
+// secret returns the secret of a name; nil: none. s may be nil.
+func (s *Secrets) secret(name string) *secret {
+	if s == nil {
+		return nil
+	}
+	if i := slices.IndexFunc(s.all, func(o *secret) bool { return o.Name == name }); i >= 0 {
+		return s.all[i]
+	}
+	return nil
 }

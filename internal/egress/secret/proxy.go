@@ -45,8 +45,11 @@ var ErrNotWanted = errors.New("there is no secret for this host")
 // host, and with the host as the program. It closes c.
 func (i *Interceptor) Serve(ctx context.Context, b egress.Box, host string, port uint16, c net.Conn, dial func(context.Context) (net.Conn, error)) error {
 	defer c.Close()
-	o := i.secrets.Load().of(b.Owner)
-	if o.hosts[host] == nil {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	o, done := i.begin(b, host, cancel)
+	defer done()
+	if o == nil {
 		return fmt.Errorf("intercept %s: %w", host, ErrNotWanted)
 	}
 	a, err := i.authority(b, o.names)
@@ -57,8 +60,6 @@ func (i *Interceptor) Serve(ctx context.Context, b egress.Box, host string, port
 	if err != nil {
 		return fmt.Errorf("intercept %s: %w", host, err)
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	s := &session{i: i, box: b, host: host, port: port, dial: dial, ctx: ctx}
 	defer context.AfterFunc(ctx, func() { c.Close() })()
 	transport := &http.Transport{
@@ -191,7 +192,7 @@ func (s *session) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer s.requests.Done()
 	r, done := s.i.bounds.Begin(w, r)
 	defer done()
-	// The secrets may have changed since the connection began.
+	// Other secrets for this host end the session, which may still read a request.
 	h := s.i.host(s.box, s.host)
 	switch authority := strings.ToLower(r.Host); {
 	case h == nil:

@@ -10,11 +10,12 @@
 //
 // Where to look: proxy.go intercepts the TLS of a connection, placeholder.go makes
 // placeholders and swaps them in a request, response.go and decode.go mask what comes back,
-// definition.go checks the settings, and load.go reads the values.
+// definition.go checks the settings, load.go reads the values, and rotate.go replaces them.
 package secret
 
 import (
 	"container/list"
+	"context"
 	"crypto/x509"
 	"log/slog"
 	"slices"
@@ -79,6 +80,9 @@ type Interceptor struct {
 	mu          sync.Mutex
 	authorities map[egress.Box]*list.Element // of *boxAuthority, guarded by mu
 	recent      list.List                    // guarded by mu; least recently used last
+
+	sessionsMu sync.Mutex                         // held while secrets is replaced
+	sessions   map[*sessionKey]context.CancelFunc // guarded by sessionsMu: the open ones
 }
 
 type boxAuthority struct {
@@ -94,17 +98,14 @@ func New(o Options, s *Secrets) *Interceptor {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	i := &Interceptor{opts: o, bounds: webserve.Default, lines: newLines(lineBurst), authorities: make(map[egress.Box]*list.Element)}
+	i := &Interceptor{opts: o, bounds: webserve.Default, lines: newLines(lineBurst),
+		authorities: make(map[egress.Box]*list.Element), sessions: make(map[*sessionKey]context.CancelFunc)}
 	i.secrets.Store(s)
 	return i
 }
 
 // Secrets returns what i uses.
 func (i *Interceptor) Secrets() *Secrets { return i.secrets.Load() }
-
-// Replace makes i use other secrets, for requests that begin afterwards. Placeholders and
-// keys of boxes stay the same.
-func (i *Interceptor) Replace(s *Secrets) { i.secrets.Store(s) }
 
 // Wants implements egress.Interceptor.
 func (i *Interceptor) Wants(b egress.Box, host string) bool { return i.host(b, host) != nil }
