@@ -188,42 +188,42 @@ func (m *Manager) attemptLiveLocked(ctx context.Context, q *search) (try attempt
 	if err := m.reg.openLocked(q.op); err != nil {
 		return failed(err), true
 	}
-	s, err := m.reg.findLocked(q.op, q.key)
+	b, err := m.reg.findLocked(q.op, q.key)
 	if err != nil {
 		return failed(err), true
 	}
-	if s != nil && m.life.expireLocked(s) {
-		s = nil
+	if b != nil && m.life.expireLocked(b) {
+		b = nil
 	}
 	switch {
-	case s == nil:
+	case b == nil:
 		if freeing := m.reg.freeingLocked(q.key); freeing != nil {
 			return attempt{freed: freeing.freed}, true
 		}
 		return attempt{}, false
-	case s.state == stateDraining && q.key.kind == KindContext:
-		return failed(s.drainingLocked(q.op)), true
+	case b.state == stateDraining && q.key.kind == KindContext:
+		return failed(b.drainingLocked(q.op)), true
 	case q.check != nil:
-		if err := q.check(&s.spec); err != nil {
+		if err := q.check(&b.spec); err != nil {
 			return failed(err), true
 		}
 	}
-	return attempt{done: true, box: s, lease: Lease{pin: m.reg.pinLocked(ctx, s)}}, true
+	return attempt{done: true, box: b, lease: Lease{pin: m.reg.pinLocked(ctx, b)}}, true
 }
 
 // resolve admits a box that was neither in memory nor leased, unless another call has
 // brought it into memory meanwhile. Its record is released if it is not admitted.
-func (m *Manager) resolve(ctx context.Context, q *search, s *Box) attempt {
-	record := s.origin.record
+func (m *Manager) resolve(ctx context.Context, q *search, b *Box) attempt {
+	record := b.origin.record
 	m.reg.mu.Lock()
 	try, ok := m.attemptLiveLocked(ctx, q)
 	admitted := false
 	if !ok {
-		switch err := m.life.admitLocked(q.op, s); {
+		switch err := m.life.admitLocked(q.op, b); {
 		case err == nil:
 			admitted = true
-			s.report = m.reportLocked(s)
-			try = attempt{done: true, box: s, lease: Lease{pin: m.reg.pinLocked(ctx, s)}}
+			b.report = m.reportLocked(b)
+			try = attempt{done: true, box: b, lease: Lease{pin: m.reg.pinLocked(ctx, b)}}
 		case record != nil:
 			try = m.noRoom(err)
 		default:
@@ -232,7 +232,7 @@ func (m *Manager) resolve(ctx context.Context, q *search, s *Box) attempt {
 	}
 	m.reg.mu.Unlock()
 	if !admitted {
-		s.cancelBoot(nil)
+		b.cancelBoot(nil)
 		if record != nil {
 			m.records.release(record, true)
 		}
@@ -252,23 +252,23 @@ func (m *Manager) noRoom(err error) attempt {
 // existing acquires a box that exists, live or hibernated, for a call that does not report
 // how: the lease has only the pin.
 func (m *Manager) existing(ctx context.Context, op string, k key) (*Box, Lease, error) {
-	s, lease, err := m.acquire(ctx, search{op: op, key: k})
+	b, lease, err := m.acquire(ctx, search{op: op, key: k})
 	if err != nil {
 		return nil, Lease{}, err
 	}
-	if s == nil {
+	if b == nil {
 		return nil, Lease{}, m.notFound(op, k)
 	}
-	return s.await(ctx, op, lease)
+	return b.await(ctx, op, lease)
 }
 
 // create admits a new box and waits for its start.
 func (m *Manager) create(ctx context.Context, op string, sp spec) (*Box, Lease, error) {
-	s, lease, err := m.life.admit(ctx, op, sp)
+	b, lease, err := m.life.admit(ctx, op, sp)
 	if err != nil {
 		return nil, Lease{}, err
 	}
-	return s.await(ctx, op, lease)
+	return b.await(ctx, op, lease)
 }
 
 // await waits for the start of a box that the caller has a lease of.

@@ -48,11 +48,11 @@ func (u *usage) exceeds(c *Config, k Kind) bool {
 // liveUsageLocked counts the boxes in memory, without those that are leaving it.
 func (r *registry) liveUsageLocked() *usage {
 	u := newUsage()
-	for _, s := range r.boxes {
-		u.add(&s.spec, 1)
+	for _, b := range r.boxes {
+		u.add(&b.spec, 1)
 	}
-	for s, replaced := range r.replacements {
-		u.addReplacement(&s.spec, &replaced.spec, 1)
+	for b, replaced := range r.replacements {
+		u.addReplacement(&b.spec, &replaced.spec, 1)
 	}
 	return u
 }
@@ -61,16 +61,16 @@ func (r *registry) liveUsageLocked() *usage {
 // freed.
 func (r *registry) usageLocked() *usage {
 	u := r.liveUsageLocked()
-	for s := range r.freeing {
-		u.add(&s.spec, 1)
+	for b := range r.freeing {
+		u.add(&b.spec, 1)
 	}
 	return u
 }
 
-// waitForRoomLocked adds s to the starts that wait for room.
-func (r *registry) waitForRoomLocked(s *Box) {
-	s.waits = true
-	r.waiting = append(r.waiting, s)
+// waitForRoomLocked adds b to the starts that wait for room.
+func (r *registry) waitForRoomLocked(b *Box) {
+	b.waits = true
+	r.waiting = append(r.waiting, b)
 }
 
 // grantRoomLocked gives the free room to the starts that wait for it, and wakes them. A box

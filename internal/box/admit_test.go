@@ -124,8 +124,8 @@ func TestEvict_ByMemory(t *testing.T) {
 
 	// Not enough even with all that may go: nothing goes.
 	f.sessionOf(t, "", SessionOptions{ID: "m", Flavor: FlavorMedium})
-	s := f.session(t, "", "s")
-	done := occupy(t, s)
+	b := f.session(t, "", "s")
+	done := occupy(t, b)
 	f.wantLimit(t, "", SessionOptions{Flavor: FlavorLarge}, "Memory limit exceeded: 5120MB >= 4096MB")
 	f.wantIDs(t, "", "m", "s")
 	done()
@@ -223,8 +223,8 @@ func TestEvict_VictimByOwner(t *testing.T) {
 		{"nobody", nil, small("b", 1), "a", ""},
 	} {
 		u := newUsage()
-		for _, s := range slices.Concat(c.idle, c.busy) {
-			u.add(&s.spec, 1)
+		for _, b := range slices.Concat(c.idle, c.busy) {
+			u.add(&b.spec, 1)
 		}
 		u.add(&box(c.owner, 100, FlavorSmall).spec, 1)
 		got := ""

@@ -91,7 +91,7 @@ func (l *lifecycle) newBox(sp spec) *Box {
 	if sp.created.IsZero() {
 		sp.created = l.now()
 	}
-	s := &Box{
+	b := &Box{
 		spec: sp, env: l.env, reg: l.reg, life: l,
 		guestID: newGuestID(), booted: booted{maker: l.parts.Machines},
 		callLock: semaphore.NewWeighted(allCalls), commands: newCallQueue(l.cfg().ParallelCalls, l.cfg().QueueLen),
@@ -99,10 +99,10 @@ func (l *lifecycle) newBox(sp spec) *Box {
 		ready:   make(chan struct{}), terminated: make(chan struct{}), freed: make(chan struct{}),
 	}
 	if sp.origin.record != nil {
-		s.state = stateHibernated
+		b.state = stateHibernated
 	}
-	s.bootCtx, s.cancelBoot = context.WithCancelCause(l.base)
-	return s
+	b.bootCtx, b.cancelBoot = context.WithCancelCause(l.base)
+	return b
 }
 
 func newGuestID() string { return "box-" + uuid.NewString() }

@@ -35,19 +35,19 @@ func (c *testCalls) Displays() []protocol.Display {
 
 func TestRun_calls(t *testing.T) {
 	f := newFixture(t, nil)
-	s := f.session(t, "", "x")
+	b := f.session(t, "", "x")
 	calls := &testCalls{}
-	res := runReq(t, s, RunRequest{Code: "print(tools.s.t(a=1)['arguments'])", Calls: calls})
+	res := runReq(t, b, RunRequest{Code: "print(tools.s.t(a=1)['arguments'])", Calls: calls})
 	if !res.Success || res.Stdout != "{'a': 1}\n<image of a tool>\n" && res.Stdout != "{'a': 1}\n" || len(calls.methods) != 1 {
 		t.Errorf("got %+v after calls of %q", res, calls.methods)
 	}
 	if len(res.Images) != 1 || res.Images[0].MIME != "image/png" || res.Images[0].Path == "" {
 		t.Errorf("got images %+v", res.Images)
 	}
-	if _, err := s.Run(t.Context(), RunRequest{Code: "1", Language: "cobol", Calls: calls}); err == nil || calls.ended != 2 {
+	if _, err := b.Run(t.Context(), RunRequest{Code: "1", Language: "cobol", Calls: calls}); err == nil || calls.ended != 2 {
 		t.Errorf("after a run and an invalid one, %v: End was called %d times", err, calls.ended)
 	}
-	res = run(t, s, "tools.s.t(a=1)")
+	res = run(t, b, "tools.s.t(a=1)")
 	if res.Success || res.Error.Name != "ToolError" || len(calls.methods) != 1 {
 		t.Errorf("a run without calls: got %+v after calls of %q", res, calls.methods)
 	}
@@ -55,9 +55,9 @@ func TestRun_calls(t *testing.T) {
 
 func TestExec_calls(t *testing.T) {
 	f := newFixture(t, nil)
-	s := f.session(t, "", "x")
+	b := f.session(t, "", "x")
 	calls := &testCalls{}
-	res, err := s.Exec(t.Context(), ExecRequest{Shell: `glovebox-tool s.t a=1`, Calls: calls})
+	res, err := b.Exec(t.Context(), ExecRequest{Shell: `glovebox-tool s.t a=1`, Calls: calls})
 	if err != nil || res.ExitCode != 0 || !strings.Contains(res.Stdout, `"words":{"a":"1"}`) || len(calls.methods) != 1 {
 		t.Errorf("got %+v, %v after calls of %q", res, err, calls.methods)
 	}
@@ -67,7 +67,7 @@ func TestExec_calls(t *testing.T) {
 	if calls.ended != 1 {
 		t.Errorf("End was called %d times", calls.ended)
 	}
-	if res, err = s.Exec(t.Context(), ExecRequest{Shell: `glovebox-tool s.t a=1`}); err != nil || res.ExitCode == 0 || len(calls.methods) != 1 {
+	if res, err = b.Exec(t.Context(), ExecRequest{Shell: `glovebox-tool s.t a=1`}); err != nil || res.ExitCode == 0 || len(calls.methods) != 1 {
 		t.Errorf("a command without calls: got %+v, %v after calls of %q", res, err, calls.methods)
 	}
 }

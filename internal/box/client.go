@@ -51,9 +51,9 @@ func (m *Manager) DefaultContext(ctx context.Context, owner Owner, client *Clien
 	if client == nil {
 		return m.create(ctx, op, sp)
 	}
-	s, lease, err := m.acquire(ctx, search{op: op, key: k, make: func() spec { return sp }})
+	b, lease, err := m.acquire(ctx, search{op: op, key: k, make: func() spec { return sp }})
 	if err != nil {
 		return nil, Lease{}, err
 	}
-	return s.awaitReporting(ctx, op, lease)
+	return b.awaitReporting(ctx, op, lease)
 }

@@ -45,20 +45,20 @@ func (m *Manager) CreateContext(ctx context.Context, owner Owner, opts ContextOp
 		return nil, err
 	}
 	sp.template, sp.flavor = m.orUsual(sp.template), m.orDefault(sp.flavor)
-	s, lease, err := m.create(ctx, op, sp)
+	b, lease, err := m.create(ctx, op, sp)
 	lease.Release()
-	return s, err
+	return b, err
 }
 
 // Context returns the owner's context of that id or unique name.
 //
 // Errors: CodeNotFound (the text says why it ended, if it did), else as Session.
 func (m *Manager) Context(ctx context.Context, owner Owner, idOrName string) (*Box, Lease, error) {
-	s, lease, err := m.existing(ctx, "find context", key{owner, KindContext, idOrName})
+	b, lease, err := m.existing(ctx, "find context", key{owner, KindContext, idOrName})
 	if err != nil {
 		return nil, Lease{}, err
 	}
-	return s, s.takeReport(lease), nil
+	return b, b.takeReport(lease), nil
 }
 
 func newContextKey(owner Owner) key { return key{owner, KindContext, newContextID()} }

@@ -90,7 +90,7 @@ func TestDefaultContext(t *testing.T) {
 	made := map[*Box]int{}
 	for range 5 {
 		wg.Go(func() {
-			s, lease, err := f.DefaultContext(t.Context(), "", &one)
+			b, lease, err := f.DefaultContext(t.Context(), "", &one)
 			if err != nil {
 				t.Error(err)
 				return
@@ -98,7 +98,7 @@ func TestDefaultContext(t *testing.T) {
 			lease.Release()
 			mu.Lock()
 			defer mu.Unlock()
-			made[s]++
+			made[b]++
 		})
 	}
 	wg.Wait()
@@ -130,12 +130,12 @@ func TestDefaultContext_UnknownClient(t *testing.T) {
 	f := newFixture(t, nil)
 	ids := map[string]bool{}
 	for range 2 {
-		s, lease, err := f.DefaultContext(t.Context(), "", nil)
+		b, lease, err := f.DefaultContext(t.Context(), "", nil)
 		if err != nil || !lease.Created {
 			t.Fatalf("got %+v, %v; want a new context", lease, err)
 		}
 		lease.Release()
-		ids[s.ID()] = true
+		ids[b.ID()] = true
 	}
 	if len(ids) != 2 {
 		t.Errorf("two calls got the contexts %v", ids)

@@ -161,8 +161,8 @@ func TestEvictForDisk_StartingBoxesCount(t *testing.T) {
 	plan := func(id string) []*Box {
 		f.reg.mu.Lock()
 		defer f.reg.mu.Unlock()
-		s := f.reg.boxes[key{owner: "alice", kind: KindSession, id: id}]
-		return f.reg.planDiskLocked(s, &hostdisk.FullError{Need: 10 * mb, Missing: 10 * mb}, held)
+		b := f.reg.boxes[key{owner: "alice", kind: KindSession, id: id}]
+		return f.reg.planDiskLocked(b, &hostdisk.FullError{Need: 10 * mb, Missing: 10 * mb}, held)
 	}
 	start("a1")
 	if got := plan("a1"); len(got) != 1 || got[0].key.owner != "bob" {

@@ -9,13 +9,13 @@ import (
 // in a file, which a note names.
 func TestDisplay_CutValueIsKeptWhole(t *testing.T) {
 	f := newFixture(t, nil)
-	s := f.session(t, "", "x")
-	res := run(t, s, "list(range(20_000))")
+	b := f.session(t, "", "x")
+	res := run(t, b, "list(range(20_000))")
 	if !strings.Contains(res.Stdout, "left out") || len(res.Stdout) > 30_000 || len(res.Notes) != 1 || !strings.Contains(res.Notes[0], "is cut: see /") {
 		t.Fatalf("got %d bytes, notes %q", len(res.Stdout), res.Notes)
 	}
 	_, file, _ := strings.Cut(strings.TrimSuffix(res.Notes[0], "."), "see ")
-	if got := run(t, s, "open('"+file+"').read() == repr(list(range(20_000)))"); got.Stdout != "True\n" {
+	if got := run(t, b, "open('"+file+"').read() == repr(list(range(20_000)))"); got.Stdout != "True\n" {
 		t.Errorf("%s does not have the complete value: %+v", file, got)
 	}
 }
@@ -24,7 +24,7 @@ func TestDisplay_CutValueIsKeptWhole(t *testing.T) {
 // which a note names, unless its text is shown or can stand for it.
 func TestDisplay_DocumentsAreNoted(t *testing.T) {
 	f := newFixture(t, nil)
-	s := f.session(t, "", "x")
+	b := f.session(t, "", "x")
 	for _, c := range []struct{ name, code, stdout, note, content string }{
 		{"page", "from IPython.display import HTML\nHTML('<b>hi</b>')", "<IPython.core.display.HTML object>\n", "1 HTML display is not shown: see ", "<b>hi</b>"},
 		{"vector graphic", "from IPython.display import SVG, display\ndisplay(SVG('<svg/>'))", "<IPython.core.display.SVG object>\n", "1 SVG image is not shown: see ", "<svg/>"},
@@ -33,7 +33,7 @@ func TestDisplay_DocumentsAreNoted(t *testing.T) {
 		{"markdown", "from IPython.display import Markdown\nMarkdown('# Title')", "# Title\n", "", ""},
 		{"an object without a representation", "class O:\n  __repr__ = lambda self: '<O object>'\nO()", "<O object>\n", "", ""},
 	} {
-		res := run(t, s, c.code)
+		res := run(t, b, c.code)
 		if res.Stdout != c.stdout || !res.Success {
 			t.Errorf("%s: got %+v, want %q", c.name, res, c.stdout)
 		}
@@ -48,7 +48,7 @@ func TestDisplay_DocumentsAreNoted(t *testing.T) {
 			continue
 		}
 		file := strings.TrimSuffix(strings.TrimPrefix(res.Notes[0], c.note), ".")
-		if got := run(t, s, "print(open('"+file+"').read())"); got.Stdout != c.content+"\n" {
+		if got := run(t, b, "print(open('"+file+"').read())"); got.Stdout != c.content+"\n" {
 			t.Errorf("%s: %s has %q", c.name, file, got.Stdout)
 		}
 	}

@@ -4,9 +4,9 @@
 //
 //	m := box.New(cfg, parts)
 //	err := m.Start(ctx)                                  // boots nothing yet
-//	s, lease, err := m.Session(ctx, owner, box.SessionOptions{ID: id})
+//	b, lease, err := m.Session(ctx, owner, box.SessionOptions{ID: id})
 //	defer lease.Release()                                // until then the box is not evicted
-//	res, err := s.Run(ctx, box.RunRequest{Code: code})
+//	res, err := b.Run(ctx, box.RunRequest{Code: code})
 //	err = m.Close(ctx)                                   // drains, then hibernates (or ends) every box
 //
 // It knows neither MCP nor any concrete engine. Every error that leaves the

@@ -63,9 +63,9 @@ func (e *env) hibernates() bool {
 }
 
 // observe passes an event to Parts.Observe. It must be called without locks.
-func (e *env) observe(s *Box, what EventType, source Source, took time.Duration, failed bool) {
+func (e *env) observe(b *Box, what EventType, source Source, took time.Duration, failed bool) {
 	if e.parts.Observe != nil {
-		e.parts.Observe(Event{Type: what, Kind: s.key.kind, Flavor: s.flavor, Source: source, Took: took, Failed: failed})
+		e.parts.Observe(Event{Type: what, Kind: b.key.kind, Flavor: b.flavor, Source: source, Took: took, Failed: failed})
 	}
 }
 

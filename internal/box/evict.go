@@ -140,11 +140,11 @@ func (p *maintainer) evictForHost() *Box {
 	if !p.cfg().Evict || p.reg.phase != phaseOpen {
 		return nil
 	}
-	s := p.reg.hostVictimLocked()
-	if s != nil {
-		p.life.unloadLocked(s, ReasonEvicted, "the host was short of memory")
+	b := p.reg.hostVictimLocked()
+	if b != nil {
+		p.life.unloadLocked(b, ReasonEvicted, "the host was short of memory")
 	}
-	return s
+	return b
 }
 
 // trimPool ends a machine of the pool, and reports whether there was one.
@@ -158,10 +158,10 @@ func (l *lifecycle) trimPool(ctx context.Context) bool {
 // evictForDisk makes room on the disk for a box that could not start, whose error is cause:
 // it evicts idle boxes, and waits until they have left memory. It evicts none if that would
 // not make enough room, and reports whether it did.
-func (l *lifecycle) evictForDisk(ctx context.Context, s *Box, cause error) bool {
+func (l *lifecycle) evictForDisk(ctx context.Context, b *Box, cause error) bool {
 	ctx, cancel := context.WithTimeout(ctx, diskEvictWait)
 	defer cancel()
-	leaving := l.takeDiskVictims(s, cause)
+	leaving := l.takeDiskVictims(b, cause)
 	for _, left := range leaving {
 		select {
 		case <-left:
@@ -172,10 +172,10 @@ func (l *lifecycle) evictForDisk(ctx context.Context, s *Box, cause error) bool 
 	return len(leaving) > 0
 }
 
-// takeDiskVictims begins to evict idle boxes so that the disk has room for s. It returns a
+// takeDiskVictims begins to evict idle boxes so that the disk has room for b. It returns a
 // channel for each, which is closed when the box has left memory or stays since it could
 // not be written.
-func (l *lifecycle) takeDiskVictims(s *Box, cause error) (leaving []<-chan struct{}) {
+func (l *lifecycle) takeDiskVictims(b *Box, cause error) (leaving []<-chan struct{}) {
 	full, _ := errors.AsType[*hostdisk.FullError](cause)
 	var held map[string]int64
 	if gauge, ok := engine.As[hostdisk.Gauge](l.parts.Machines.Engine); ok && full != nil {
@@ -188,33 +188,33 @@ func (l *lifecycle) takeDiskVictims(s *Box, cause error) (leaving []<-chan struc
 	}
 	var victims []*Box
 	if held != nil {
-		victims = l.reg.planDiskLocked(s, full, held)
-	} else if v := l.reg.anyVictimLocked(s); v != nil {
+		victims = l.reg.planDiskLocked(b, full, held)
+	} else if v := l.reg.anyVictimLocked(b); v != nil {
 		victims = []*Box{v}
 	}
 	for _, v := range victims {
 		leaving = append(leaving, v.freed)
-		l.unloadLocked(v, ReasonEvicted, fmt.Sprintf("it was idle when the disk was nearly full and a new %s needed room", s.key.kind))
+		l.unloadLocked(v, ReasonEvicted, fmt.Sprintf("it was idle when the disk was nearly full and a new %s needed room", b.key.kind))
 	}
 	return leaving
 }
 
-// mayReplaceLocked returns whether a box may be evicted for s.
-func mayReplaceLocked(s *Box) func(*Box) bool {
-	return func(o *Box) bool { return o.key.owner == s.key.owner || o.canHibernateLocked() }
+// mayReplaceLocked returns whether a box may be evicted for b.
+func mayReplaceLocked(b *Box) func(*Box) bool {
+	return func(o *Box) bool { return o.key.owner == b.key.owner || o.canHibernateLocked() }
 }
 
-// planDiskLocked chooses the boxes to evict so that the disk has room for s; none if they
+// planDiskLocked chooses the boxes to evict so that the disk has room for b; none if they
 // would not suffice. held is what the end of each guest frees.
-func (r *registry) planDiskLocked(s *Box, full *hostdisk.FullError, held map[string]int64) (victims []*Box) {
-	has := map[Owner]int{s.key.owner: int(full.Need)}
+func (r *registry) planDiskLocked(b *Box, full *hostdisk.FullError, held map[string]int64) (victims []*Box) {
+	has := map[Owner]int{b.key.owner: int(full.Need)}
 	var idle []*Box
 	for _, o := range r.boxes {
 		bytes := held[o.guestID]
 		has[o.key.owner] += int(bytes)
 		// It has no guest yet, but is about to take space. Later starts do not count, or of
 		// many at once none would get any.
-		if bytes == 0 && o.state.booting() && o.use.seq < s.use.seq {
+		if bytes == 0 && o.state.booting() && o.use.seq < b.use.seq {
 			has[o.key.owner] += int(full.Need)
 		}
 		if bytes > 0 && o.evictableLocked() {
@@ -223,7 +223,7 @@ func (r *registry) planDiskLocked(s *Box, full *hostdisk.FullError, held map[str
 	}
 	missing := full.Missing
 	for missing > 0 {
-		v := victim(idle, s.key.owner, has, mayReplaceLocked(s))
+		v := victim(idle, b.key.owner, has, mayReplaceLocked(b))
 		if v == nil {
 			return nil
 		}
@@ -241,9 +241,9 @@ func (r *registry) planDiskLocked(s *Box, full *hostdisk.FullError, held map[str
 	})
 }
 
-// anyVictimLocked chooses a box to evict for s where the engine does not say how much room
-// there is; nil if s may replace none.
-func (r *registry) anyVictimLocked(s *Box) *Box {
+// anyVictimLocked chooses a box to evict for b where the engine does not say how much room
+// there is; nil if b may replace none.
+func (r *registry) anyVictimLocked(b *Box) *Box {
 	u := newUsage()
 	var idle []*Box
 	for _, o := range r.boxes {
@@ -252,5 +252,5 @@ func (r *registry) anyVictimLocked(s *Box) *Box {
 			idle = append(idle, o)
 		}
 	}
-	return victim(idle, s.key.owner, u.ownersMB, mayReplaceLocked(s))
+	return victim(idle, b.key.owner, u.ownersMB, mayReplaceLocked(b))
 }

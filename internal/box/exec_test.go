@@ -13,7 +13,7 @@ import (
 
 func TestExec(t *testing.T) {
 	f := newFixture(t, nil)
-	s := f.session(t, "", "x")
+	b := f.session(t, "", "x")
 	for _, tt := range []struct {
 		name           string
 		req            ExecRequest
@@ -26,116 +26,116 @@ func TestExec(t *testing.T) {
 		{"env and dir", ExecRequest{Shell: "echo $A; pwd", Env: []string{"A=b"}, Dir: "/tmp"}, 0, "b\n/tmp\n", ""},
 		{"stderr cleaned", ExecRequest{Shell: `printf '\033[31mx\000y' >&2`}, 0, "", "xy"},
 	} {
-		res, err := s.Exec(t.Context(), tt.req)
+		res, err := b.Exec(t.Context(), tt.req)
 		if err != nil || res.ExitCode != tt.code || res.Stdout != tt.stdout || res.Stderr != tt.stderr || len(res.Notes) != 0 {
 			t.Errorf("%s: got %+v, %v", tt.name, res, err)
 		}
 	}
-	res, err := s.Exec(t.Context(), ExecRequest{Argv: []string{"no-such-program"}})
+	res, err := b.Exec(t.Context(), ExecRequest{Argv: []string{"no-such-program"}})
 	if err != nil || res.ExitCode != 127 || len(res.Notes) != 1 {
 		t.Errorf("unknown program: got %+v, %v", res, err)
 	}
-	res, err = s.Exec(t.Context(), ExecRequest{Shell: "exit 3"})
+	res, err = b.Exec(t.Context(), ExecRequest{Shell: "exit 3"})
 	if err != nil || len(res.Notes) != 0 || res.ExitCode != 3 {
 		t.Errorf("failure without words: got %+v, %v", res, err)
 	}
-	res = s.execResult("", &protocol.ExecResult{Code: 137, Signal: "KILL", Stopped: "oom"}, newCollector(s.env.cfg(), nil), 0)
+	res = b.execResult("", &protocol.ExecResult{Code: 137, Signal: "KILL", Stopped: "oom"}, newCollector(b.env.cfg(), nil), 0)
 	if len(res.Notes) != 1 || !strings.Contains(res.Notes[0], "more memory than the 1024 MB of flavor 'small'") {
 		t.Errorf("out of memory: got %+v", res)
 	}
-	_, err = s.Exec(t.Context(), ExecRequest{Argv: strings.Fields(strings.Repeat("x ", 5000))})
+	_, err = b.Exec(t.Context(), ExecRequest{Argv: strings.Fields(strings.Repeat("x ", 5000))})
 	wantCode(t, err, CodeInvalid, "5000 arguments")
-	_, err = s.Exec(t.Context(), ExecRequest{})
+	_, err = b.Exec(t.Context(), ExecRequest{})
 	wantCode(t, err, CodeInvalid, "Missing command")
-	_, err = s.Exec(t.Context(), ExecRequest{Argv: []string{"x"}, Shell: "y"})
+	_, err = b.Exec(t.Context(), ExecRequest{Argv: []string{"x"}, Shell: "y"})
 	wantCode(t, err, CodeInvalid)
 }
 
 func TestBackground(t *testing.T) {
 	f := newFixture(t, nil)
-	s := f.session(t, "", "x")
-	p, err := s.Exec(t.Context(), ExecRequest{Shell: "echo one; sleep 0.3; echo two; exec sleep 60", Background: true})
+	b := f.session(t, "", "x")
+	p, err := b.Exec(t.Context(), ExecRequest{Shell: "echo one; sleep 0.3; echo two; exec sleep 60", Background: true})
 	if err != nil || !p.Running || p.ID == "" || p.PID == 0 {
 		t.Fatalf("start: got %+v, %v", p, err)
 	}
-	ps, err := s.Processes(t.Context())
+	ps, err := b.Processes(t.Context())
 	if err != nil || len(ps) != 1 || ps[0].ID != p.ID || !ps[0].Running {
 		t.Errorf("processes: got %+v, %v", ps, err)
 	}
-	res, err := s.Attach(t.Context(), AttachRequest{ID: p.ID, Follow: true, Timeout: 800 * time.Millisecond})
+	res, err := b.Attach(t.Context(), AttachRequest{ID: p.ID, Follow: true, Timeout: 800 * time.Millisecond})
 	if err != nil || !res.Running || res.Stdout != "one\ntwo\n" || res.StdoutBytes != 8 {
 		t.Errorf("follow: got %+v, %v", res, err)
 	}
-	res, err = s.Attach(t.Context(), AttachRequest{ID: p.ID, Stdout: 4})
+	res, err = b.Attach(t.Context(), AttachRequest{ID: p.ID, Stdout: 4})
 	if err != nil || !res.Running || res.Stdout != "two\n" {
 		t.Errorf("from an offset: got %+v, %v", res, err)
 	}
-	if err := s.Signal(t.Context(), p.ID, "KILL"); err != nil {
+	if err := b.Signal(t.Context(), p.ID, "KILL"); err != nil {
 		t.Error(err)
 	}
-	res, err = s.Attach(t.Context(), AttachRequest{ID: p.ID, Follow: true})
+	res, err = b.Attach(t.Context(), AttachRequest{ID: p.ID, Follow: true})
 	if err != nil || res.Running || res.ExitCode != 137 {
 		t.Errorf("after the kill: got %+v, %v", res, err)
 	}
-	_, err = s.Attach(t.Context(), AttachRequest{ID: "nope"})
+	_, err = b.Attach(t.Context(), AttachRequest{ID: "nope"})
 	wantCode(t, err, CodeNotFound)
-	_, err = s.Attach(t.Context(), AttachRequest{ID: p.ID, Stdout: -1})
+	_, err = b.Attach(t.Context(), AttachRequest{ID: p.ID, Stdout: -1})
 	wantCode(t, err, CodeInvalid)
-	wantCode(t, s.Signal(t.Context(), "nope", "TERM"), CodeNotFound)
-	wantCode(t, s.Signal(t.Context(), p.ID, "NOPE"), CodeInvalid)
+	wantCode(t, b.Signal(t.Context(), "nope", "TERM"), CodeNotFound)
+	wantCode(t, b.Signal(t.Context(), p.ID, "NOPE"), CodeInvalid)
 }
 
 func TestFiles(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.MaxFileSize = 1000 })
-	s := f.session(t, "", "x")
+	b := f.session(t, "", "x")
 	ctx := t.Context()
-	info, err := s.WriteFile(ctx, WriteRequest{Path: "dir/a.txt", Parents: true}, strings.NewReader("hello"))
+	info, err := b.WriteFile(ctx, WriteRequest{Path: "dir/a.txt", Parents: true}, strings.NewReader("hello"))
 	if err != nil || info.Size != 5 || len(info.SHA256) != 64 || info.Path != f.parts.Machines.Home+"/dir/a.txt" {
 		t.Fatalf("write: got %+v, %v", info, err)
 	}
-	wantOut(t, s, "print(open('dir/a.txt').read())", "hello\n")
+	wantOut(t, b, "print(open('dir/a.txt').read())", "hello\n")
 	var got bytes.Buffer
-	if _, err := s.ReadFile(ctx, ReadRequest{Path: "dir/a.txt", Offset: 1, Limit: 3}, &got); err != nil || got.String() != "ell" {
+	if _, err := b.ReadFile(ctx, ReadRequest{Path: "dir/a.txt", Offset: 1, Limit: 3}, &got); err != nil || got.String() != "ell" {
 		t.Errorf("read: got %q, %v", &got, err)
 	}
-	if info, err := s.Stat(ctx, "dir"); err != nil || info.Type != "directory" {
+	if info, err := b.Stat(ctx, "dir"); err != nil || info.Type != "directory" {
 		t.Errorf("stat: got %+v, %v", info, err)
 	}
-	if _, err := s.Mkdir(ctx, MkdirRequest{Path: "dir/sub"}); err != nil {
+	if _, err := b.Mkdir(ctx, MkdirRequest{Path: "dir/sub"}); err != nil {
 		t.Error(err)
 	}
-	list, err := s.List(ctx, ListRequest{Path: "dir", Depth: 1})
+	list, err := b.List(ctx, ListRequest{Path: "dir", Depth: 1})
 	if err != nil || len(list.Entries) != 2 || list.Entries[0].Name != "a.txt" {
 		t.Errorf("list: got %+v, %v", list, err)
 	}
 	var tar bytes.Buffer
-	if err := s.Archive(ctx, "dir", &tar); err != nil {
+	if err := b.Archive(ctx, "dir", &tar); err != nil {
 		t.Error(err)
 	}
-	if _, err := s.Mkdir(ctx, MkdirRequest{Path: "copy"}); err != nil {
+	if _, err := b.Mkdir(ctx, MkdirRequest{Path: "copy"}); err != nil {
 		t.Error(err)
 	}
-	if err := s.Extract(ctx, "copy", &tar); err != nil {
+	if err := b.Extract(ctx, "copy", &tar); err != nil {
 		t.Error(err)
 	}
-	if list, err := s.List(ctx, ListRequest{Path: "copy", Depth: 3}); err != nil || !strings.Contains(fmt.Sprint(list.Entries), "a.txt") {
+	if list, err := b.List(ctx, ListRequest{Path: "copy", Depth: 3}); err != nil || !strings.Contains(fmt.Sprint(list.Entries), "a.txt") {
 		t.Errorf("extracted: got %+v, %v", list, err)
 	}
 
-	_, err = s.ReadFile(ctx, ReadRequest{Path: "nope"}, io.Discard)
+	_, err = b.ReadFile(ctx, ReadRequest{Path: "nope"}, io.Discard)
 	wantCode(t, err, CodeFileNotFound, "nope")
-	_, err = s.List(ctx, ListRequest{Path: "nope"})
+	_, err = b.List(ctx, ListRequest{Path: "nope"})
 	wantCode(t, err, CodeFileNotFound)
-	_, err = s.WriteFile(ctx, WriteRequest{Path: "/etc/x"}, strings.NewReader(""))
+	_, err = b.WriteFile(ctx, WriteRequest{Path: "/etc/x"}, strings.NewReader(""))
 	wantCode(t, err, CodePathNotAllowed)
-	_, err = s.ReadFile(ctx, ReadRequest{Path: strings.Repeat("../", 20) + "etc/passwd"}, io.Discard)
+	_, err = b.ReadFile(ctx, ReadRequest{Path: strings.Repeat("../", 20) + "etc/passwd"}, io.Discard)
 	wantCode(t, err, CodePathNotAllowed)
-	_, err = s.WriteFile(ctx, WriteRequest{Path: "dir/a.txt", Exclusive: true}, strings.NewReader(""))
+	_, err = b.WriteFile(ctx, WriteRequest{Path: "dir/a.txt", Exclusive: true}, strings.NewReader(""))
 	wantCode(t, err, CodeFileExists)
-	_, err = s.WriteFile(ctx, WriteRequest{Path: "big", MaxBytes: 1 << 40}, strings.NewReader(strings.Repeat("x", 1001)))
+	_, err = b.WriteFile(ctx, WriteRequest{Path: "big", MaxBytes: 1 << 40}, strings.NewReader(strings.Repeat("x", 1001)))
 	wantCode(t, err, CodeFileTooLarge)
-	if err := s.Remove(ctx, RemoveRequest{Path: "dir", Recursive: true}); err != nil {
+	if err := b.Remove(ctx, RemoveRequest{Path: "dir", Recursive: true}); err != nil {
 		t.Error(err)
 	}
-	wantCode(t, s.Remove(ctx, RemoveRequest{Path: "dir"}), CodeFileNotFound)
+	wantCode(t, b.Remove(ctx, RemoveRequest{Path: "dir"}), CodeFileNotFound)
 }

@@ -12,10 +12,10 @@ import (
 )
 
 // occupy runs code in a box until the test ends or end is called.
-func occupy(t *testing.T, s *Box) (end func()) {
+func occupy(t *testing.T, b *Box) (end func()) {
 	t.Helper()
 	done := filepath.Join(t.TempDir(), "done")
-	result := background(t, s, fmt.Sprintf("import os, time\nwhile not os.path.exists(%q): time.sleep(0.01)", done))
+	result := background(t, b, fmt.Sprintf("import os, time\nwhile not os.path.exists(%q): time.sleep(0.01)", done))
 	end = sync.OnceFunc(func() {
 		if err := os.WriteFile(done, nil, 0o600); err != nil {
 			t.Error(err)
@@ -44,27 +44,27 @@ func within(t *testing.T, what string, do func(context.Context) error) {
 }
 
 // callsIn waits until a box has n calls in flight or queued.
-func (f *fixture) callsIn(t *testing.T, s *Box, n int) {
+func (f *fixture) callsIn(t *testing.T, b *Box, n int) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("the box has %d calls", n), func() bool {
 		f.reg.mu.Lock()
 		defer f.reg.mu.Unlock()
-		return s.use.calls == n
+		return b.use.calls == n
 	})
 }
 
 // unload takes a box out of memory, and waits until it has left or stays after all.
-func (f *fixture) unload(ctx context.Context, s *Box) error {
+func (f *fixture) unload(ctx context.Context, b *Box) error {
 	f.reg.mu.Lock()
-	freed := s.freed
-	f.life.unloadLocked(s, ReasonEvicted, "as the test wants")
+	freed := b.freed
+	f.life.unloadLocked(b, ReasonEvicted, "as the test wants")
 	f.reg.mu.Unlock()
 	select {
 	case <-freed:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	if s := f.stateOf(s); s != stateHibernated {
+	if s := f.stateOf(b); s != stateHibernated {
 		return fmt.Errorf("the box is %v", s)
 	}
 	return nil
@@ -196,8 +196,8 @@ func TestSaveSnapshot_LeavesRoomForBoxesOfOthers(t *testing.T) {
 	if n < 2 {
 		t.Errorf("alice could save %d snapshots", n-1)
 	}
-	for _, s := range boxes {
-		within(t, "bob's box is written to disk", func(ctx context.Context) error { return f.unload(ctx, s) })
+	for _, b := range boxes {
+		within(t, "bob's box is written to disk", func(ctx context.Context) error { return f.unload(ctx, b) })
 	}
 	if got := len(f.List("bob", "")); got != 3 {
 		t.Errorf("bob has %d boxes, want 3", got)

@@ -58,13 +58,13 @@ func (m *Manager) Fork(ctx context.Context, owner Owner, kind Kind, id string, o
 		}
 	}
 	child.template, child.named, child.flavor, child.limits, child.origin = parent.template, parent.named, parent.flavor, parent.limits, origin{parent: parent}
-	s, lease, err := m.create(ctx, op, child)
+	b, lease, err := m.create(ctx, op, child)
 	lease.Release()
 	if err != nil {
 		held.Release()
 		return nil, Lease{}, err
 	}
-	return s, parent.takeReport(held), nil
+	return b, parent.takeReport(held), nil
 }
 
 // copyName is the name of the copy of a context, cut to what a name may have.

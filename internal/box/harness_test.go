@@ -279,28 +279,28 @@ func (f *fixture) session(t *testing.T, owner Owner, id string) *Box {
 
 func (f *fixture) sessionOf(t *testing.T, owner Owner, want SessionOptions) *Box {
 	t.Helper()
-	s, lease, err := f.Session(t.Context(), owner, want)
+	b, lease, err := f.Session(t.Context(), owner, want)
 	if err != nil {
 		t.Fatalf("session %+v: %v", want, err)
 	}
 	lease.Release()
-	return s
+	return b
 }
 
 func (f *fixture) context(t *testing.T, owner Owner, name string) *Box {
 	t.Helper()
-	s, err := f.CreateContext(t.Context(), owner, ContextOptions{Name: name})
+	b, err := f.CreateContext(t.Context(), owner, ContextOptions{Name: name})
 	if err != nil {
 		t.Fatalf("context %q: %v", name, err)
 	}
-	return s
+	return b
 }
 
 // fork is Fork for a test that does not ask what the original had lost.
 func (f *fixture) fork(ctx context.Context, owner Owner, kind Kind, id string, opts ForkOptions) (*Box, error) {
-	s, lease, err := f.Fork(ctx, owner, kind, id, opts)
+	b, lease, err := f.Fork(ctx, owner, kind, id, opts)
 	lease.Release()
-	return s, err
+	return b, err
 }
 
 // saveSnapshot is SaveSnapshot for a test that does not ask what the box had lost.
@@ -328,14 +328,14 @@ func (f *fixture) ids(owner Owner) map[string]bool {
 	return ids
 }
 
-func run(t *testing.T, s *Box, code string) *RunResult {
+func run(t *testing.T, b *Box, code string) *RunResult {
 	t.Helper()
-	return runReq(t, s, RunRequest{Code: code})
+	return runReq(t, b, RunRequest{Code: code})
 }
 
-func runReq(t *testing.T, s *Box, req RunRequest) *RunResult {
+func runReq(t *testing.T, b *Box, req RunRequest) *RunResult {
 	t.Helper()
-	res, err := s.Run(t.Context(), req)
+	res, err := b.Run(t.Context(), req)
 	if err != nil {
 		t.Fatalf("run %q: %v", req.Code, err)
 	}
@@ -343,9 +343,9 @@ func runReq(t *testing.T, s *Box, req RunRequest) *RunResult {
 }
 
 // wantOut runs code and compares its stdout.
-func wantOut(t *testing.T, s *Box, code, want string) {
+func wantOut(t *testing.T, b *Box, code, want string) {
 	t.Helper()
-	if res := run(t, s, code); res.Stdout != want || !res.Success {
+	if res := run(t, b, code); res.Stdout != want || !res.Success {
 		t.Fatalf("run %q: got %q, success %t, stderr %q, notes %q; want %q", code, res.Stdout, res.Success, res.Stderr, res.Notes, want)
 	}
 }
@@ -371,24 +371,24 @@ func eventually(t *testing.T, what string, ok func() bool) {
 
 // background runs code until the returned function is called and has the
 // result.
-func background(t *testing.T, s *Box, code string) func() (*RunResult, error) {
+func background(t *testing.T, b *Box, code string) func() (*RunResult, error) {
 	t.Helper()
-	s.reg.mu.Lock()
-	calls := s.use.calls
-	s.reg.mu.Unlock()
+	b.reg.mu.Lock()
+	calls := b.use.calls
+	b.reg.mu.Unlock()
 	type answer struct {
 		res *RunResult
 		err error
 	}
 	done := make(chan answer, 1)
 	go func() {
-		res, err := s.Run(context.Background(), RunRequest{Code: code})
+		res, err := b.Run(context.Background(), RunRequest{Code: code})
 		done <- answer{res, err}
 	}()
 	eventually(t, "the run has begun", func() bool {
-		s.reg.mu.Lock()
-		defer s.reg.mu.Unlock()
-		return s.use.calls > calls || s.tomb != nil || len(done) > 0
+		b.reg.mu.Lock()
+		defer b.reg.mu.Unlock()
+		return b.use.calls > calls || b.tomb != nil || len(done) > 0
 	})
 	return sync.OnceValues(func() (*RunResult, error) {
 		a := <-done

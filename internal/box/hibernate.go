@@ -58,35 +58,35 @@ func (b *Box) canHibernateLocked() bool {
 
 // unloadLocked takes an idle box out of memory: it hibernates the box, or ends it for
 // that reason where boxes are not hibernated. A box whose writing fails stays in memory.
-func (l *lifecycle) unloadLocked(s *Box, reason Reason, detail string) {
-	if l.beginUnloadLocked(s, reason, detail) {
-		turn := l.records.writes.reserve(s.key.owner)
-		l.wg.Go(func() { l.hibernate(s, turn, reason, detail) })
+func (l *lifecycle) unloadLocked(b *Box, reason Reason, detail string) {
+	if l.beginUnloadLocked(b, reason, detail) {
+		turn := l.records.writes.reserve(b.key.owner)
+		l.wg.Go(func() { l.hibernate(b, turn, reason, detail) })
 	}
 }
 
 // unloadAllLocked takes all boxes out of memory. Of each owner, the one used last goes
 // first: a client that ends its server may kill it a second later.
 func (l *lifecycle) unloadAllLocked() {
-	for _, s := range l.reg.lastUsedLocked() {
-		l.unloadLocked(s, ReasonShutdown, "")
+	for _, b := range l.reg.lastUsedLocked() {
+		l.unloadLocked(b, ReasonShutdown, "")
 	}
 }
 
 // beginUnloadLocked removes a box from the registry, and reports whether the caller
 // has to hibernate it.
-func (l *lifecycle) beginUnloadLocked(s *Box, reason Reason, detail string) bool {
-	if !s.state.live() {
+func (l *lifecycle) beginUnloadLocked(b *Box, reason Reason, detail string) bool {
+	if !b.state.live() {
 		return false
 	}
-	if s.state.booting() || !s.canHibernateLocked() {
-		l.terminateLocked(s, reason, detail)
+	if b.state.booting() || !b.canHibernateLocked() {
+		l.terminateLocked(b, reason, detail)
 		return false
 	}
-	s.tomb = l.reg.tombstone(&s.spec, ReasonHibernated, detail)
-	s.recordStays = true
-	l.reg.setState(s, stateHibernating)
-	l.reg.unpinAllLocked(s)
+	b.tomb = l.reg.tombstone(&b.spec, ReasonHibernated, detail)
+	b.recordStays = true
+	l.reg.setState(b, stateHibernating)
+	l.reg.unpinAllLocked(b)
 	l.reg.signalDrainedLocked()
 	return true
 }
@@ -94,29 +94,29 @@ func (l *lifecycle) beginUnloadLocked(s *Box, reason Reason, detail string) bool
 // hibernate writes a box that has left the registry to disk, and frees it. A box that
 // cannot be written returns to the registry, unless the Manager closes. turn is reserved:
 // it has no slot while the connections of the box end.
-func (l *lifecycle) hibernate(s *Box, turn *turn, reason Reason, detail string) {
+func (l *lifecycle) hibernate(b *Box, turn *turn, reason Reason, detail string) {
 	begun := time.Now()
-	l.closeNetwork(s.network, s.guestID) // a connection must not end in the middle of a snapshot
+	l.closeNetwork(b.network, b.guestID) // a connection must not end in the middle of a snapshot
 	turn.start()
 	// Not of the Manager's context: a server that closes hibernates.
-	err := l.write(context.Background(), s, false, turn)
+	err := l.write(context.Background(), b, false, turn)
 	took := time.Since(begun).Round(time.Millisecond)
-	l.observe(s, EventHibernate, "", took, err != nil)
-	if err != nil && l.stay(s, err) {
+	l.observe(b, EventHibernate, "", took, err != nil)
+	if err != nil && l.stay(b, err) {
 		return
 	}
 	l.reg.mu.Lock()
-	keep := err == nil || s.data
+	keep := err == nil || b.data
 	if err != nil {
 		detail = strings.TrimPrefix(detail+", and it could not be written to disk: "+reasonOf(err), ", and ")
 	}
 	switch {
 	case !keep:
-		s.tomb, s.recordStays = l.reg.tombstone(&s.spec, reason, detail), false
-		l.reg.recordExitLocked(s.tomb)
-		l.reg.setState(s, stateEnding)
+		b.tomb, b.recordStays = l.reg.tombstone(&b.spec, reason, detail), false
+		l.reg.recordExitLocked(b.tomb)
+		l.reg.setState(b, stateEnding)
 	case err != nil: // the disk has an earlier state, and the next call reports why
-		l.reg.tombstones.add(l.reg.tombstone(&s.spec, reason, detail))
+		l.reg.tombstones.add(l.reg.tombstone(&b.spec, reason, detail))
 		fallthrough
 	default:
 		l.reg.ended[ReasonHibernated]++
@@ -127,21 +127,21 @@ func (l *lifecycle) hibernate(s *Box, turn *turn, reason Reason, detail string) 
 	l.reg.mu.Unlock()
 	switch {
 	case err == nil:
-		l.log.Info("box hibernated", logkey.Guest, s.guestID, logkey.Kind, s.key.kind, logkey.Box, s.key.id, logkey.Reason, reason, logkey.Took, took)
+		l.log.Info("box hibernated", logkey.Guest, b.guestID, logkey.Kind, b.key.kind, logkey.Box, b.key.id, logkey.Reason, reason, logkey.Took, took)
 	case keep:
-		l.log.Warn("box hibernated as it was earlier: it could not be written to disk", logkey.Guest, s.guestID, logkey.Kind, s.key.kind,
-			logkey.Box, s.key.id, logkey.Saved, s.record.Meta().Saved, logkey.Error, err)
+		l.log.Warn("box hibernated as it was earlier: it could not be written to disk", logkey.Guest, b.guestID, logkey.Kind, b.key.kind,
+			logkey.Box, b.key.id, logkey.Saved, b.record.Meta().Saved, logkey.Error, err)
 	default:
-		l.log.Warn("box ended: it could not be hibernated", logkey.Guest, s.guestID, logkey.Kind, s.key.kind, logkey.Box, s.key.id, logkey.Error, err)
+		l.log.Warn("box ended: it could not be hibernated", logkey.Guest, b.guestID, logkey.Kind, b.key.kind, logkey.Box, b.key.id, logkey.Error, err)
 	}
-	l.free(s, keep)
+	l.free(b, keep)
 }
 
 // stay returns a box that could not be written to the registry, so that nothing of it is
 // lost, and reports whether it did: it does not once the Manager is closed.
-func (l *lifecycle) stay(s *Box, cause error) bool {
+func (l *lifecycle) stay(b *Box, cause error) bool {
 	l.reg.mu.Lock()
-	record := s.record
+	record := b.record
 	l.reg.mu.Unlock()
 	if record != nil && !record.Meta().Live { // the write failed in its last step
 		meta := record.Meta()
@@ -150,44 +150,44 @@ func (l *lifecycle) stay(s *Box, cause error) bool {
 			l.log.Warn("record not updated", logkey.Record, record.ID(), logkey.Error, err)
 		}
 	}
-	paused := s.power.isPaused()
-	s.network.reopen() // closed again with the box
+	paused := b.power.isPaused()
+	b.network.reopen() // closed again with the box
 	l.reg.mu.Lock()
 	if l.reg.phase == phaseClosed {
 		l.reg.mu.Unlock()
 		return false
 	}
-	retry, failures, died := s.disk.retry, s.disk.failures, s.died
-	s.tomb, s.recordStays, s.died = nil, false, nil
+	retry, failures, died := b.disk.retry, b.disk.failures, b.died
+	b.tomb, b.recordStays, b.died = nil, false, nil
 	if paused {
-		l.reg.setState(s, statePaused)
+		l.reg.setState(b, statePaused)
 	} else {
-		l.reg.setState(s, stateReady)
+		l.reg.setState(b, stateReady)
 	}
 	if died != nil {
-		l.terminateLocked(s, died.Reason, died.Detail)
+		l.terminateLocked(b, died.Reason, died.Detail)
 	}
 	l.reg.mu.Unlock()
-	l.log.Warn("box stays in memory: it could not be written to disk", logkey.Guest, s.guestID, logkey.Kind, s.key.kind, logkey.Box, s.key.id,
+	l.log.Warn("box stays in memory: it could not be written to disk", logkey.Guest, b.guestID, logkey.Kind, b.key.kind, logkey.Box, b.key.id,
 		logkey.Failures, failures, logkey.Retry, retry.Sub(l.now()).Round(time.Second), logkey.Error, cause)
 	return true
 }
 
 // write updates what the disk has of a box. live says that the box stays in memory. turn
 // stands in the queue of records.writes; write leaves it. ctx bounds the wait for the slot.
-func (l *lifecycle) write(ctx context.Context, s *Box, live bool, turn *turn) error {
+func (l *lifecycle) write(ctx context.Context, b *Box, live bool, turn *turn) error {
 	defer func() { turn.leave() }()
-	if !s.writing.TryLock() {
+	if !b.writing.TryLock() {
 		// Another write of the box may wait for a slot, so no caller waits while holding one.
 		turn.leave()
-		s.writing.Lock()
-		turn = l.records.writes.enter(s.key.owner)
+		b.writing.Lock()
+		turn = l.records.writes.enter(b.key.owner)
 	}
-	defer s.writing.Unlock()
+	defer b.writing.Unlock()
 	// Without calls, user code may have run on in the background, unless the box was paused.
-	still := s.power.isPaused() || live && !l.parts.Machines.Pauses()
+	still := b.power.isPaused() || live && !l.parts.Machines.Pauses()
 	l.reg.mu.Lock()
-	clean := s.disk.seq == s.use.seq && still
+	clean := b.disk.seq == b.use.seq && still
 	l.reg.mu.Unlock()
 	if !clean {
 		if err := turn.wait(ctx); err != nil {
@@ -195,18 +195,18 @@ func (l *lifecycle) write(ctx context.Context, s *Box, live bool, turn *turn) er
 		}
 	}
 	l.reg.mu.Lock()
-	gone := live && !s.state.live() // hibernate writes its last state
-	seq, meta := s.use.seq, s.metaLocked()
+	gone := live && !b.state.live() // hibernate writes its last state
+	seq, meta := b.use.seq, b.metaLocked()
 	l.reg.mu.Unlock()
 	if gone {
 		return nil
 	}
-	record, err := l.recordOf(s)
+	record, err := l.recordOf(b)
 	if err != nil {
 		l.reg.mu.Lock()
 		defer l.reg.mu.Unlock()
-		s.disk.never = errors.Is(err, snapshot.ErrInvalid)
-		s.failedLocked(err)
+		b.disk.never = errors.Is(err, snapshot.ErrInvalid)
+		b.failedLocked(err)
 		return err
 	}
 	meta.Live = live
@@ -216,39 +216,39 @@ func (l *lifecycle) write(ctx context.Context, s *Box, live bool, turn *turn) er
 		meta.Restored = record.Meta().Restored
 		err = record.Update(meta)
 	} else { // the snapshot may or may not include the effects of a call in flight
-		err = l.records.write(ctx, record, meta, s)
+		err = l.records.write(ctx, record, meta, b)
 	}
 	saved, data := record.Meta().Saved, record.Dir() != ""
 	l.reg.mu.Lock()
 	defer l.reg.mu.Unlock()
-	s.data, s.saved = data, saved
+	b.data, b.saved = data, saved
 	if err != nil {
-		s.failedLocked(err)
+		b.failedLocked(err)
 		return err
 	}
 	if !clean {
-		s.disk.seq, s.disk.at, s.disk.took = seq, l.now(), time.Since(begun)
+		b.disk.seq, b.disk.at, b.disk.took = seq, l.now(), time.Since(begun)
 	}
-	s.disk.failures, s.disk.retry = 0, time.Time{}
+	b.disk.failures, b.disk.retry = 0, time.Time{}
 	return nil
 }
 
 // recordOf returns the record of a box, and makes it if that failed when the box started.
-func (l *lifecycle) recordOf(s *Box) (*snapshot.Lease, error) {
+func (l *lifecycle) recordOf(b *Box) (*snapshot.Lease, error) {
 	l.reg.mu.Lock()
-	record := s.record
+	record := b.record
 	l.reg.mu.Unlock()
 	if record != nil {
 		return record, nil
 	}
-	record, err := l.records.tryCreate(s)
+	record, err := l.records.tryCreate(b)
 	if err != nil {
 		return nil, err
 	}
 	l.reg.mu.Lock()
-	ended := !s.state.live() && s.state != stateHibernating
+	ended := !b.state.live() && b.state != stateHibernating
 	if !ended {
-		s.record = record
+		b.record = record
 	}
 	l.reg.mu.Unlock()
 	if ended { // no other code releases it
@@ -273,17 +273,17 @@ func (b *Box) metaLocked() snapshot.Meta {
 // save writes a box that stays in memory, and reports whether that succeeded. A write
 // that has begun is finished while the Manager closes: it may be all that is written of
 // the box. ctx bounds the wait for a slot, for which turn stands in the queue.
-func (l *lifecycle) save(ctx context.Context, s *Box, turn *turn) bool {
+func (l *lifecycle) save(ctx context.Context, b *Box, turn *turn) bool {
 	l.reg.mu.Lock()
-	writable := s.machine != nil && s.canHibernateLocked()
+	writable := b.machine != nil && b.canHibernateLocked()
 	l.reg.mu.Unlock()
 	if !writable {
 		turn.leave()
 		return true
 	}
-	err := l.write(ctx, s, true, turn)
-	if err != nil && !s.ended() && ctx.Err() == nil {
-		l.log.Warn("box not written to disk", logkey.Guest, s.guestID, logkey.Error, err)
+	err := l.write(ctx, b, true, turn)
+	if err != nil && !b.ended() && ctx.Err() == nil {
+		l.log.Warn("box not written to disk", logkey.Guest, b.guestID, logkey.Error, err)
 	}
 	return err == nil
 }
@@ -295,8 +295,8 @@ func (l *lifecycle) flush() {
 	if !l.hibernates() || l.reg.phase == phaseClosed || l.reg.callsLocked() == 0 {
 		return
 	}
-	for _, s := range l.reg.lastUsedLocked() {
-		turn := l.records.writes.enter(s.key.owner)
-		l.wg.Go(func() { l.save(l.base, s, turn) })
+	for _, b := range l.reg.lastUsedLocked() {
+		turn := l.records.writes.enter(b.key.owner)
+		l.wg.Go(func() { l.save(l.base, b, turn) })
 	}
 }

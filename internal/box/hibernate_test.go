@@ -13,12 +13,12 @@ import (
 )
 
 // unwritten waits until a box has returned to memory because it could not be written.
-func (f *fixture) unwritten(t *testing.T, s *Box, failures int) {
+func (f *fixture) unwritten(t *testing.T, b *Box, failures int) {
 	t.Helper()
 	eventually(t, "the box stays in memory", func() bool {
 		f.reg.mu.Lock()
 		defer f.reg.mu.Unlock()
-		return s.state.live() && s.disk.failures == failures
+		return b.state.live() && b.disk.failures == failures
 	})
 }
 
@@ -26,12 +26,12 @@ func (f *fixture) unwritten(t *testing.T, s *Box, failures int) {
 // written later.
 func TestHibernate_FailedWriteKeepsTheBox(t *testing.T) {
 	f, snaps := newSnapFixture(t, func(c *Config) { c.PauseAfter = 0; c.MaxSessions = 1 })
-	s := f.session(t, "bob", "x")
-	wantOut(t, s, "x = 41; print(x)", "41\n")
+	b := f.session(t, "bob", "x")
+	wantOut(t, b, "x = 41; print(x)", "41\n")
 	snaps.set(&snaps.failWrite, true)
 	f.clock.add(31 * time.Minute)
 	f.maintainer.sweep()
-	f.unwritten(t, s, 1)
+	f.unwritten(t, b, 1)
 	if st := f.Stats(); st.Unwritten != 1 || st.Ended[ReasonIdle] != 0 || st.Ended[ReasonHibernated] != 0 {
 		t.Errorf("stats: got %+v, want one box that could not be written", st)
 	}
@@ -40,10 +40,10 @@ func TestHibernate_FailedWriteKeepsTheBox(t *testing.T) {
 	f.maintainer.sweep()
 	f.clock.add(firstBackoff)
 	f.maintainer.sweep()
-	f.unwritten(t, s, 2)
+	f.unwritten(t, b, 2)
 	f.clock.add(firstBackoff)
 	f.maintainer.sweep()
-	if got := f.stateOf(s); got != stateReady {
+	if got := f.stateOf(b); got != stateReady {
 		t.Errorf("before the second backoff is over, the box is %v", got)
 	}
 	wantOut(t, f.session(t, "bob", "x"), "print(x + 1)", "42\n")
@@ -51,7 +51,7 @@ func TestHibernate_FailedWriteKeepsTheBox(t *testing.T) {
 	snaps.set(&snaps.failWrite, false)
 	f.clock.add(31 * time.Minute)
 	f.maintainer.sweep()
-	eventually(t, "the box is on disk", func() bool { return f.stateOf(s) == stateHibernated })
+	eventually(t, "the box is on disk", func() bool { return f.stateOf(b) == stateHibernated })
 	_, lease, err := f.Session(t.Context(), "bob", SessionOptions{ID: "x"})
 	if err != nil || lease.Woken == nil || lease.Woken.Behind {
 		t.Errorf("the next call: got %+v, %v; want the box woken as it was", lease, err)
@@ -88,34 +88,34 @@ func TestAdmit_VictimCannotBeWritten(t *testing.T) {
 // A guest that ends while its box is being written is reported like any guest that ends.
 func TestHibernate_GuestEndsMeanwhile(t *testing.T) {
 	f, snaps := newSnapFixture(t, neverIdle)
-	s := f.session(t, "bob", "x")
+	b := f.session(t, "bob", "x")
 	guest := f.engine.last()
 	hold := make(chan struct{})
 	snaps.mu.Lock()
 	snaps.hold, snaps.failWrite = hold, true
 	snaps.mu.Unlock()
 	gone := make(chan error, 1)
-	go func() { gone <- f.unload(context.Background(), s) }()
+	go func() { gone <- f.unload(context.Background(), b) }()
 	eventually(t, "it is being written", func() bool { snaps.mu.Lock(); defer snaps.mu.Unlock(); return snaps.writes > 0 })
 	guest.exit <- engine.Exit{Reason: engine.ExitOOM}
-	eventually(t, "the end is noticed", func() bool { f.reg.mu.Lock(); defer f.reg.mu.Unlock(); return s.died != nil })
+	eventually(t, "the end is noticed", func() bool { f.reg.mu.Lock(); defer f.reg.mu.Unlock(); return b.died != nil })
 	close(hold)
 	<-gone
-	eventually(t, "the box has ended", func() bool { return f.stateOf(s) == stateGone })
-	_, err := s.Run(t.Context(), RunRequest{Code: "1"})
+	eventually(t, "the box has ended", func() bool { return f.stateOf(b) == stateGone })
+	_, err := b.Run(t.Context(), RunRequest{Code: "1"})
 	wantCode(t, err, CodeGone, "ran out of memory")
 }
 
 // A stop during a write that fails ends the box.
 func TestStop_WhileHibernatingFails(t *testing.T) {
 	f, snaps := newSnapFixture(t, neverIdle)
-	s := f.session(t, "bob", "x")
+	b := f.session(t, "bob", "x")
 	hold := make(chan struct{})
 	snaps.mu.Lock()
 	snaps.hold, snaps.failWrite = hold, true
 	snaps.mu.Unlock()
 	gone := make(chan error, 1)
-	go func() { gone <- f.unload(context.Background(), s) }()
+	go func() { gone <- f.unload(context.Background(), b) }()
 	eventually(t, "it is being written", func() bool { snaps.mu.Lock(); defer snaps.mu.Unlock(); return snaps.writes > 0 })
 	stopped := make(chan error, 1)
 	go func() {
@@ -136,13 +136,13 @@ func TestStop_WhileHibernatingFails(t *testing.T) {
 // The maintainer waits before it writes a box again that could not be written.
 func TestSave_FailureIsNotRetriedAtOnce(t *testing.T) {
 	f, snaps := newSnapFixture(t, func(c *Config) { c.PauseAfter = 10 * time.Minute })
-	s := f.session(t, "", "x")
-	run(t, s, "1")
+	b := f.session(t, "", "x")
+	run(t, b, "1")
 	snaps.set(&snaps.failWrite, true)
 	writes := func() int { snaps.mu.Lock(); defer snaps.mu.Unlock(); return snaps.writes }
 	f.clock.add(2 * saveGap)
 	f.maintainer.checkIdle()
-	f.unwritten(t, s, 1)
+	f.unwritten(t, b, 1)
 	f.clock.add(2 * saveEvery)
 	f.maintainer.checkIdle()
 	eventually(t, "a later write", func() bool { return writes() >= 2 })
@@ -154,17 +154,17 @@ func TestSave_FailureIsNotRetriedAtOnce(t *testing.T) {
 // The record of a box that stays does not claim to have its last state.
 func TestHibernate_FailedWriteLeavesTheRecordLive(t *testing.T) {
 	f, snaps := newSnapFixture(t, neverIdle)
-	s := f.session(t, "bob", "x")
-	run(t, s, "1")
-	if !f.maintainer.save(s) {
+	b := f.session(t, "bob", "x")
+	run(t, b, "1")
+	if !f.maintainer.save(b) {
 		t.Fatal("the box was not written")
 	}
-	run(t, s, "2")
+	run(t, b, "2")
 	snaps.set(&snaps.failWrite, true)
-	if err := f.unload(t.Context(), s); err == nil || !strings.Contains(err.Error(), "ready") {
+	if err := f.unload(t.Context(), b); err == nil || !strings.Contains(err.Error(), "ready") {
 		t.Errorf("got %v, want that the box is ready", err)
 	}
-	if !s.record.Meta().Live {
+	if !b.record.Meta().Live {
 		t.Error("the record claims that the box is hibernated")
 	}
 }
@@ -174,18 +174,18 @@ func TestHibernate_FailedWriteLeavesTheRecordLive(t *testing.T) {
 func TestHibernate_RecordCouldNotBeCreated(t *testing.T) {
 	f, _ := newSnapFixtureWith(t, neverIdle, func(c *snapshot.Config) { c.MaxRecords = 1 })
 	f.session(t, "alice", "first")
-	s := f.session(t, "bob", "x")
-	if s.record != nil {
+	b := f.session(t, "bob", "x")
+	if b.record != nil {
 		t.Fatal("the box has a record")
 	}
-	if err := f.unload(t.Context(), s); err == nil || f.stateOf(s) != stateReady {
-		t.Fatalf("without room for its record, the box is %v", f.stateOf(s))
+	if err := f.unload(t.Context(), b); err == nil || f.stateOf(b) != stateReady {
+		t.Fatalf("without room for its record, the box is %v", f.stateOf(b))
 	}
 	if _, err := f.Stop(t.Context(), "alice", KindSession, "first"); err != nil {
 		t.Fatal(err)
 	}
 	f.clock.add(lastBackoff)
-	if err := f.unload(t.Context(), s); err != nil {
+	if err := f.unload(t.Context(), b); err != nil {
 		t.Error(err)
 	}
 	_, lease, err := f.Session(t.Context(), "bob", SessionOptions{ID: "x"})
@@ -198,11 +198,11 @@ func TestHibernate_RecordCouldNotBeCreated(t *testing.T) {
 // A box whose record the store never accepts ends when it expires, as without hibernation.
 func TestHibernate_RecordIsInvalid(t *testing.T) {
 	f, _ := newSnapFixture(t, neverIdle)
-	s := f.session(t, Owner(strings.Repeat("long", 100)), "x")
+	b := f.session(t, Owner(strings.Repeat("long", 100)), "x")
 	f.clock.add(31 * time.Minute)
 	f.maintainer.sweep()
-	f.unwritten(t, s, 1)
+	f.unwritten(t, b, 1)
 	f.clock.add(lastBackoff)
 	f.maintainer.sweep()
-	eventually(t, "the box has ended", func() bool { return f.stateOf(s) == stateGone })
+	eventually(t, "the box has ended", func() bool { return f.stateOf(b) == stateGone })
 }

@@ -250,14 +250,14 @@ func TestHints_ReadOnly(t *testing.T) {
 func TestHints_Memory(t *testing.T) {
 	f := newFixture(t, nil)
 	for flavor, want := range map[Flavor]string{FlavorSmall: "'medium' (2048 MB)", FlavorMedium: "'large' (4096 MB)", FlavorLarge: "the largest flavor"} {
-		s := f.sessionOf(t, "", SessionOptions{ID: string(flavor), Flavor: flavor})
-		heap := newCollector(s.env.cfg(), nil)
+		b := f.sessionOf(t, "", SessionOptions{ID: string(flavor), Flavor: flavor})
+		heap := newCollector(b.env.cfg(), nil)
 		heap.Output(protocol.Stderr, []byte("FATAL ERROR: Reached heap limit Allocation failed - "+heapExhausted+"\n"))
 		for name, notes := range map[string][]string{
-			"kernel":      s.runResult(s.kernel(Python), "", &protocol.RunResult{Lost: "oom"}, newCollector(s.env.cfg(), nil), 0).Notes,
-			"MemoryError": s.runResult(s.kernel(Python), "", &protocol.RunResult{Error: &protocol.RunError{Name: "_ArrayMemoryError"}}, newCollector(s.env.cfg(), nil), 0).Notes,
-			"command":     s.execResult("", &protocol.ExecResult{Code: 137, Signal: "KILL", Stopped: "oom"}, newCollector(s.env.cfg(), nil), 0).Notes,
-			"node":        s.execResult("", &protocol.ExecResult{Code: 134, Signal: "ABRT"}, heap, 0).Notes,
+			"kernel":      b.runResult(b.kernel(Python), "", &protocol.RunResult{Lost: "oom"}, newCollector(b.env.cfg(), nil), 0).Notes,
+			"MemoryError": b.runResult(b.kernel(Python), "", &protocol.RunResult{Error: &protocol.RunError{Name: "_ArrayMemoryError"}}, newCollector(b.env.cfg(), nil), 0).Notes,
+			"command":     b.execResult("", &protocol.ExecResult{Code: 137, Signal: "KILL", Stopped: "oom"}, newCollector(b.env.cfg(), nil), 0).Notes,
+			"node":        b.execResult("", &protocol.ExecResult{Code: 134, Signal: "ABRT"}, heap, 0).Notes,
 		} {
 			text := strings.Join(notes, " ")
 			if !strings.Contains(text, want) || !strings.Contains(text, "memory") || flavor != FlavorSmall && strings.Contains(text, "'medium' (2048") {
@@ -273,11 +273,11 @@ func TestHints_NetworkNoteInFullOncePerBox(t *testing.T) {
 	f := newFixture(t, nil)
 	const code = "raise OSError('[Errno -3] Temporary failure in name resolution')"
 	for _, id := range []string{"a", "b"} {
-		s := f.session(t, "", id)
-		if res := run(t, s, code); len(res.Notes) != 1 || res.Notes[0] != fmt.Sprintf(noNetwork, "pypi,npm") {
+		b := f.session(t, "", id)
+		if res := run(t, b, code); len(res.Notes) != 1 || res.Notes[0] != fmt.Sprintf(noNetwork, "pypi,npm") {
 			t.Errorf("box %s: got the notes %q, want that there is no network", id, res.Notes)
 		}
-		if res := run(t, s, code); len(res.Notes) != 1 || res.Notes[0] != noNetworkAgain {
+		if res := run(t, b, code); len(res.Notes) != 1 || res.Notes[0] != noNetworkAgain {
 			t.Errorf("box %s, again: got the notes %q, want the short one", id, res.Notes)
 		}
 	}

@@ -60,26 +60,26 @@ var errNoHome = errors.New("its files were not stored apart from its memory")
 // that is there. prev is the directory of the box's earlier snapshot, or "": what
 // has not changed since is linked from there, and what cannot be had now is taken
 // from there as it was. A box whose files cannot be stored is written all the same.
-func (d *records) saveHome(ctx context.Context, s *Box, prev, dir string) {
+func (d *records) saveHome(ctx context.Context, b *Box, prev, dir string) {
 	ctx, cancel := context.WithTimeoutCause(ctx, homeTimeout, fmt.Errorf("no answer within %v", homeTimeout))
 	defer cancel()
-	err := d.archiveHome(ctx, s, prev, dir)
-	if err == nil || s.ended() && context.Cause(ctx) != nil {
+	err := d.archiveHome(ctx, b, prev, dir)
+	if err == nil || b.ended() && context.Cause(ctx) != nil {
 		return
 	}
-	d.log.Warn("files of the box not stored apart from its memory", logkey.Guest, s.guestID, logkey.Error, err)
+	d.log.Warn("files of the box not stored apart from its memory", logkey.Guest, b.guestID, logkey.Error, err)
 	if prev == "" {
 		return
 	}
 	if info, err := readHomeInfo(prev); err == nil {
 		if err := linkHome(prev, dir, info); err != nil {
-			d.log.Warn("earlier files of the box not kept", logkey.Guest, s.guestID, logkey.Error, err)
+			d.log.Warn("earlier files of the box not kept", logkey.Guest, b.guestID, logkey.Error, err)
 		}
 	}
 }
 
-func (d *records) archiveHome(ctx context.Context, s *Box, prev, dir string) error {
-	ask := protocol.Backup{MaxBytes: int64(s.flavor.Limits().DiskMB) << 20}
+func (d *records) archiveHome(ctx context.Context, b *Box, prev, dir string) error {
+	ask := protocol.Backup{MaxBytes: int64(b.flavor.Limits().DiskMB) << 20}
 	for _, v := range d.parts.Machines.Volumes {
 		ask.Exclude = append(ask.Exclude, v.Guest)
 	}
@@ -95,10 +95,10 @@ func (d *records) archiveHome(ctx context.Context, s *Box, prev, dir string) err
 	}
 	defer f.Close()
 	w := &summed{w: f, sum: crc32.New(castagnoli), left: ask.MaxBytes + homeSlack}
-	res, err := s.machine.Agent.Backup(ctx, ask, w)
+	res, err := b.machine.Agent.Backup(ctx, ask, w)
 	if remote, ok := errors.AsType[*protocol.Error](err); ok && remote.Code == protocol.CodeInvalid && w.n == 0 && len(ask.Exclude) == 0 {
 		// The agent is of an earlier version, which knows archives only.
-		err = s.machine.Agent.Archive(ctx, ".", w)
+		err = b.machine.Agent.Archive(ctx, ".", w)
 	}
 	if err == nil && res.Unchanged && before == nil { // user code may have taken over the agent
 		err = errors.New("the agent reports no change since an archive that does not exist")

@@ -57,9 +57,9 @@ func (p *maintainer) checkIdle() (next time.Duration) {
 	p.reg.mu.Lock()
 	defer p.reg.mu.Unlock()
 	if p.maintains() && p.reg.phase == phaseOpen {
-		for _, s := range p.reg.boxes {
-			if s.state == stateReady && len(s.use.pins) == 0 && !s.idle.working {
-				next = min(next, p.maintainLocked(s))
+		for _, b := range p.reg.boxes {
+			if b.state == stateReady && len(b.use.pins) == 0 && !b.idle.working {
+				next = min(next, p.maintainLocked(b))
 			}
 		}
 	}
@@ -70,7 +70,7 @@ func (p *maintainer) checkIdle() (next time.Duration) {
 
 // maintainLocked begins the work that is due on an idle box, and returns the time until
 // more may be due.
-func (p *maintainer) maintainLocked(s *Box) (next time.Duration) {
+func (p *maintainer) maintainLocked(b *Box) (next time.Duration) {
 	next = p.cfg().tick()
 	due := func(left time.Duration) bool {
 		if left > 0 {
@@ -79,24 +79,24 @@ func (p *maintainer) maintainLocked(s *Box) (next time.Duration) {
 		return left <= 0
 	}
 	begin := func(do func(*Box)) {
-		s.idle.working = true
+		b.idle.working = true
 		p.wg.Go(func() {
-			defer p.finished(s)
-			do(s)
+			defer p.finished(b)
+			do(b)
 		})
 	}
 	pause, gap := p.cfg().PauseAfter, p.cfg().PauseAfter/4
-	idle, sampled := p.now().Sub(s.use.lastUsed), !s.idle.load.at.IsZero()
+	idle, sampled := p.now().Sub(b.use.lastUsed), !b.idle.load.at.IsZero()
 	switch {
 	case !sampled && due(pause-gap-idle): // to compare with before pausing
 		begin(p.sampleLoad)
-	case sampled && due(pause-idle) && due(gap-time.Since(s.idle.load.at)):
+	case sampled && due(pause-idle) && due(gap-time.Since(b.idle.load.at)):
 		begin(p.saveAndPause)
-	case s.disk.seq == 0 && !s.disk.early && s.worthSavingLocked() && due(saveGap-idle) && p.earlyAllowedLocked(due):
-		s.disk.early, p.earlyBusy = true, true
+	case b.disk.seq == 0 && !b.disk.early && b.worthSavingLocked() && due(saveGap-idle) && p.earlyAllowedLocked(due):
+		b.disk.early, p.earlyBusy = true, true
 		begin(p.saveEarly)
-	case s.disk.seq != s.use.seq && due(saveGap-idle) && due(s.saveEveryLocked()-p.now().Sub(s.disk.at)) && due(s.disk.retry.Sub(p.now())):
-		begin(func(s *Box) { p.save(s) })
+	case b.disk.seq != b.use.seq && due(saveGap-idle) && due(b.saveEveryLocked()-p.now().Sub(b.disk.at)) && due(b.disk.retry.Sub(p.now())):
+		begin(func(b *Box) { p.save(b) })
 	}
 	return next
 }
@@ -132,33 +132,33 @@ func (p *maintainer) checkInLocked(d time.Duration) {
 }
 
 // callEnded schedules checkIdle for the next pause of a box that was not written yet.
-func (p *maintainer) callEnded(s *Box) {
+func (p *maintainer) callEnded(b *Box) {
 	p.reg.mu.Lock()
 	defer p.reg.mu.Unlock()
-	if !s.disk.early {
+	if !b.disk.early {
 		p.checkInLocked(saveGap)
 	}
 }
 
 // finished notes that a goroutine of the maintainer has finished its work on a box.
-func (p *maintainer) finished(s *Box) {
+func (p *maintainer) finished(b *Box) {
 	p.reg.mu.Lock()
 	defer p.reg.mu.Unlock()
-	s.idle.working = false
+	b.idle.working = false
 	p.checkInLocked(0)
 }
 
 // sampleLoad samples the CPU time of a box.
-func (p *maintainer) sampleLoad(s *Box) {
+func (p *maintainer) sampleLoad(b *Box) {
 	ctx, cancel := context.WithTimeout(p.base, powerTimeout)
 	defer cancel()
-	p.isIdle(ctx, s)
+	p.isIdle(ctx, b)
 }
 
 // saveEarly writes a new box for the first time.
-func (p *maintainer) saveEarly(s *Box) {
+func (p *maintainer) saveEarly(b *Box) {
 	begun := time.Now()
-	p.save(s)
+	p.save(b)
 	p.reg.mu.Lock()
 	defer p.reg.mu.Unlock()
 	p.earlyBusy, p.earlyNext = false, time.Now().Add(min(earlyGap*time.Since(begun), earlyGapMax))
@@ -166,65 +166,65 @@ func (p *maintainer) saveEarly(s *Box) {
 
 // save writes a box to disk that stays in memory, and reports whether there is nothing
 // left to write.
-func (p *maintainer) save(s *Box) bool {
+func (p *maintainer) save(b *Box) bool {
 	if !p.hibernates() {
 		return true
 	}
 	p.reg.mu.Lock()
-	wait := s.backoffLocked()
+	wait := b.backoffLocked()
 	p.reg.mu.Unlock()
-	return !wait && p.life.save(p.base, s, p.life.records.writes.enter(s.key.owner))
+	return !wait && p.life.save(p.base, b, p.life.records.writes.enter(b.key.owner))
 }
 
 // saveAndPause writes an idle box to disk and pauses it.
-func (p *maintainer) saveAndPause(s *Box) {
+func (p *maintainer) saveAndPause(b *Box) {
 	p.reg.mu.Lock()
-	seq, unsaved := s.use.seq, s.disk.seq != s.use.seq
+	seq, unsaved := b.use.seq, b.disk.seq != b.use.seq
 	p.reg.mu.Unlock()
 	ctx, cancel := context.WithTimeout(p.base, powerTimeout)
 	defer cancel()
-	if !p.isIdle(ctx, s) {
+	if !p.isIdle(ctx, b) {
 		// A box that computes is not paused, but without calls nothing else would write it.
 		if unsaved {
-			p.save(s)
+			p.save(b)
 		}
 		return
 	}
-	if !p.save(s) {
+	if !p.save(b) {
 		return
 	}
 	if p.parts.Machines.Pauses() {
-		if err := s.pause(p.base, seq); err != nil && !s.ended() {
-			p.log.Warn("idle box not paused", logkey.Guest, s.guestID, logkey.Error, err)
+		if err := b.pause(p.base, seq); err != nil && !b.ended() {
+			p.log.Warn("idle box not paused", logkey.Guest, b.guestID, logkey.Error, err)
 		}
 	}
 }
 
 // isIdle samples the CPU time of the box, and reports whether it used almost none since
 // the last sample and transfers no data. After the first sample it reports false.
-func (p *maintainer) isIdle(ctx context.Context, s *Box) bool {
+func (p *maintainer) isIdle(ctx context.Context, b *Box) bool {
 	p.reg.mu.Lock()
-	seq := s.use.seq
+	seq := b.use.seq
 	p.reg.mu.Unlock()
-	stats, err := s.machine.Stats(ctx)
-	active := s.network.active()
+	stats, err := b.machine.Stats(ctx)
+	active := b.network.active()
 	p.reg.mu.Lock()
 	defer p.reg.mu.Unlock()
-	if s.use.seq != seq {
+	if b.use.seq != seq {
 		return false // a call used the CPU time
 	}
-	if active && p.now().Sub(s.use.lastUsed) < activeNetwork {
-		s.idle.load = load{at: time.Now(), cpu: stats.CPU}
+	if active && p.now().Sub(b.use.lastUsed) < activeNetwork {
+		b.idle.load = load{at: time.Now(), cpu: stats.CPU}
 		return false
 	}
-	now, last := time.Now(), s.idle.load
+	now, last := time.Now(), b.idle.load
 	if err != nil {
 		// An engine that does not measure cannot show that the box is busy. Any other
 		// error comes from the end of the box or of a host in trouble.
-		s.idle.load.at = now
+		b.idle.load.at = now
 		return errors.Is(err, engine.ErrUnsupported)
 	}
-	s.idle.load = load{at: now, cpu: stats.CPU}
+	b.idle.load = load{at: now, cpu: stats.CPU}
 	if last.at.IsZero() {
 		return false
 	}

@@ -6,26 +6,26 @@ import "testing"
 // state is not on disk.
 func TestPause_RefusedAfterCall(t *testing.T) {
 	f := newFixture(t, nil)
-	s := f.context(t, "", "c")
+	b := f.context(t, "", "c")
 	state := func() (use uint64, paused bool) {
 		f.reg.mu.Lock()
 		defer f.reg.mu.Unlock()
-		return s.use.seq, s.state == statePaused
+		return b.use.seq, b.state == statePaused
 	}
 	written, _ := state()
-	wantOut(t, s, "x = 1; print(x)", "1\n")
-	if err := s.pause(t.Context(), written); err != nil {
+	wantOut(t, b, "x = 1; print(x)", "1\n")
+	if err := b.pause(t.Context(), written); err != nil {
 		t.Fatal(err)
 	}
 	now, paused := state()
 	if paused {
 		t.Error("the box was paused after a call that is not on disk")
 	}
-	if err := s.pause(t.Context(), now); err != nil {
+	if err := b.pause(t.Context(), now); err != nil {
 		t.Fatal(err)
 	}
 	if _, paused := state(); !paused {
 		t.Error("the box was not paused although no call has come")
 	}
-	wantOut(t, s, "print(x)", "1\n")
+	wantOut(t, b, "print(x)", "1\n")
 }

@@ -53,15 +53,15 @@ func TestMaintainer_IdleBoxes(t *testing.T) {
 
 func TestExpiry_BeforeMaintainerRuns(t *testing.T) {
 	f := newFixture(t, nil)
-	s := f.session(t, "", "x")
-	run(t, s, "y = 1")
+	b := f.session(t, "", "x")
+	run(t, b, "y = 1")
 	c := f.context(t, "", "ctx")
 	f.clock.add(31 * time.Minute)
 	if got := f.List("", ""); len(got) != 0 {
 		t.Errorf("expired boxes are listed: %+v", got)
 	}
 	s2, lease, err := f.Session(t.Context(), "", SessionOptions{ID: "x"})
-	if err != nil || s2 == s || lease.Lost == nil || lease.Lost.Reason != ReasonIdle {
+	if err != nil || s2 == b || lease.Lost == nil || lease.Lost.Reason != ReasonIdle {
 		t.Fatalf("got %+v, %v; want it made anew", lease, err)
 	}
 	wantOut(t, s2, "'y' in dir()", "False\n")
@@ -75,9 +75,9 @@ func TestExpiry_BeforeMaintainerRuns(t *testing.T) {
 
 func TestStop_WhileRunning(t *testing.T) {
 	f := newFixture(t, nil)
-	s := f.session(t, "", "x")
-	result := background(t, s, "import time; time.sleep(60)")
-	queued := background(t, s, "1")
+	b := f.session(t, "", "x")
+	result := background(t, b, "import time; time.sleep(60)")
+	queued := background(t, b, "1")
 	start := time.Now()
 	if found, err := f.Stop(t.Context(), "", KindSession, "x"); !found || err != nil {
 		t.Errorf("stop: got %t, %v", found, err)
@@ -93,16 +93,16 @@ func TestStop_WhileRunning(t *testing.T) {
 
 func TestAgent_Killed(t *testing.T) {
 	f := newFixture(t, nil)
-	s := f.session(t, "", "x")
-	result := background(t, s, "import os, signal, time\ntime.sleep(0.2)\nos.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(60)")
+	b := f.session(t, "", "x")
+	result := background(t, b, "import os, signal, time\ntime.sleep(0.2)\nos.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(60)")
 	_, err := result()
 	wantCode(t, err, CodeGone)
 	e, _ := errors.AsType[*Error](err)
 	if r := Reason(e.Context["reason"]); r != ReasonExited && r != ReasonCrashed {
 		t.Errorf("reason: got %q of %v", r, err)
 	}
-	if s.Info().State != StateError {
-		t.Errorf("state: got %q, want error", s.Info().State)
+	if b.Info().State != StateError {
+		t.Errorf("state: got %q, want error", b.Info().State)
 	}
 	if len(f.ids("")) != 0 {
 		t.Errorf("it is still listed: %v", f.ids(""))
@@ -127,8 +127,8 @@ func TestGuest_Ends(t *testing.T) {
 		{engine.Exit{Reason: engine.ExitExited, Code: 3}, ReasonExited, "ended just now because its agent ended with code 3"},
 		{engine.Exit{Reason: engine.ExitDestroyed}, ReasonCrashed, "destroyed from outside"},
 	} {
-		s := f.session(t, "", "x")
-		result := background(t, s, "import time; time.sleep(60)")
+		b := f.session(t, "", "x")
+		result := background(t, b, "import time; time.sleep(60)")
 		f.engine.last().exit <- tt.exit
 		_, err := result()
 		wantCode(t, err, CodeGone, tt.text)
@@ -143,12 +143,12 @@ func TestGuest_Ends(t *testing.T) {
 func TestAgent_Hangs(t *testing.T) {
 	f := newFixture(t, nil)
 	f.answerGrace, f.kernelStart = 300*time.Millisecond, 0
-	s := f.session(t, "", "x")
-	run(t, s, "1")
+	b := f.session(t, "", "x")
+	run(t, b, "1")
 	result := make(chan error, 1)
 	start := time.Now()
 	go func() {
-		_, err := s.Run(context.Background(), RunRequest{
+		_, err := b.Run(context.Background(), RunRequest{
 			Code:    "import os, signal, time\nos.kill(os.getppid(), signal.SIGSTOP)\ntime.sleep(60)",
 			Timeout: 500 * time.Millisecond,
 		})
@@ -162,12 +162,12 @@ func TestAgent_Hangs(t *testing.T) {
 
 func TestClose_Drains(t *testing.T) {
 	f := newFixture(t, nil)
-	s := f.session(t, "", "x")
+	b := f.session(t, "", "x")
 	held, lease, err := f.Session(t.Context(), "", SessionOptions{ID: "held"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	result := background(t, s, "import time; time.sleep(0.4); 'whole'")
+	result := background(t, b, "import time; time.sleep(0.4); 'whole'")
 	closed := make(chan error, 2)
 	for range 2 {
 		go func() { closed <- f.Close(context.Background()) }()
@@ -183,7 +183,7 @@ func TestClose_Drains(t *testing.T) {
 	wantCode(t, err, CodeNotReady)
 	_, _, err = f.DefaultContext(t.Context(), "", nil)
 	wantCode(t, err, CodeNotReady)
-	_, err = s.Run(t.Context(), RunRequest{Code: "1"})
+	_, err = b.Run(t.Context(), RunRequest{Code: "1"})
 	wantCode(t, err, CodeNotReady)
 	wantOut(t, held, "'admitted before'", "'admitted before'\n")
 	lease.Release()
@@ -195,7 +195,7 @@ func TestClose_Drains(t *testing.T) {
 			t.Errorf("close: %v", err)
 		}
 	}
-	_, err = s.Run(t.Context(), RunRequest{Code: "1"})
+	_, err = b.Run(t.Context(), RunRequest{Code: "1"})
 	wantCode(t, err, CodeGone, "closed with the server")
 	if found, err := f.Stop(t.Context(), "", KindSession, "x"); found || err != nil {
 		t.Errorf("stop after close: got %t, %v", found, err)
@@ -204,8 +204,8 @@ func TestClose_Drains(t *testing.T) {
 
 func TestClose_CutsOffCalls(t *testing.T) {
 	f := newFixture(t, nil)
-	s := f.session(t, "", "x")
-	result := background(t, s, "import time; time.sleep(60)")
+	b := f.session(t, "", "x")
+	result := background(t, b, "import time; time.sleep(60)")
 	f.engine.set(nil, make(chan struct{}))
 	starting := make(chan error, 1)
 	go func() {

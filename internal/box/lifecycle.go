@@ -47,165 +47,165 @@ type lifecycle struct {
 // admit enters a new box into the registry, begins its start and pins it for the
 // caller.
 func (l *lifecycle) admit(ctx context.Context, op string, sp spec) (*Box, Lease, error) {
-	s := l.newBox(sp)
+	b := l.newBox(sp)
 	l.reg.mu.Lock()
 	defer l.reg.mu.Unlock()
 	if ctx.Err() != nil {
-		return nil, Lease{}, cancelled(op, s.key, context.Cause(ctx))
+		return nil, Lease{}, cancelled(op, b.key, context.Cause(ctx))
 	}
 	if err := l.reg.openLocked(op); err != nil {
 		return nil, Lease{}, err
 	}
-	if l.reg.boxes[s.key] != nil || l.reg.freeingLocked(s.key) != nil {
-		return nil, Lease{}, idTaken(op, s.key.id)
+	if l.reg.boxes[b.key] != nil || l.reg.freeingLocked(b.key) != nil {
+		return nil, Lease{}, idTaken(op, b.key.id)
 	}
-	if err := l.admitLocked(op, s); err != nil {
+	if err := l.admitLocked(op, b); err != nil {
 		return nil, Lease{}, err
 	}
-	return s, Lease{Created: true, pin: l.reg.pinLocked(ctx, s)}, nil
+	return b, Lease{Created: true, pin: l.reg.pinLocked(ctx, b)}, nil
 }
 
 // admitLocked reserves room for a box and begins its start. At a limit, it evicts
 // idle boxes; see registry.planLocked. If that is not enough, or eviction
 // is off, nothing is evicted and the error is CodeLimit.
-func (l *lifecycle) admitLocked(op string, s *Box) error {
+func (l *lifecycle) admitLocked(op string, b *Box) error {
 	// A restored or forked box may have another image than new ones. Sessions of an image
 	// without any interpreter run commands; the run of code reports what is missing.
 	have := l.parts.Machines.Interpreters
-	if s.origin == (origin{}) && have[s.template.Language()] == "" && (len(have) > 0 || s.key.kind != KindSession) {
-		return noInterpreter(op, s.template.Language(), "server", have)
+	if b.origin == (origin{}) && have[b.template.Language()] == "" && (len(have) > 0 || b.key.kind != KindSession) {
+		return noInterpreter(op, b.template.Language(), "server", have)
 	}
-	if err := l.inheritLocked(op, s); err != nil {
+	if err := l.inheritLocked(op, b); err != nil {
 		return err
 	}
-	if err := l.evictLocked(op, s, nil); err != nil {
+	if err := l.evictLocked(op, b, nil); err != nil {
 		return err
 	}
-	l.reg.touchLocked(s)
-	if s.state == stateHibernated {
-		l.reg.setState(s, stateWaking)
+	l.reg.touchLocked(b)
+	if b.state == stateHibernated {
+		l.reg.setState(b, stateWaking)
 	} else {
-		l.reg.setState(s, stateStarting)
+		l.reg.setState(b, stateStarting)
 	}
-	l.reg.waitForRoomLocked(s)
-	l.wg.Go(func() { l.start(op, s) })
+	l.reg.waitForRoomLocked(b)
+	l.wg.Go(func() { l.start(op, b) })
 	return nil
 }
 
 // evictLocked begins to evict the boxes that planLocked chooses.
-func (l *lifecycle) evictLocked(op string, s, replaced *Box) error {
-	victims, err := l.reg.planLocked(op, &s.spec, replaced)
+func (l *lifecycle) evictLocked(op string, b, replaced *Box) error {
+	victims, err := l.reg.planLocked(op, &b.spec, replaced)
 	for _, v := range victims {
-		l.unloadLocked(v, ReasonEvicted, fmt.Sprintf("it was idle when room for a new %s was needed", s.key.kind))
+		l.unloadLocked(v, ReasonEvicted, fmt.Sprintf("it was idle when room for a new %s was needed", b.key.kind))
 	}
 	return err
 }
 
 // start boots a box of the registry and wakes its waiters. It runs in a
 // goroutine of the Manager.
-func (l *lifecycle) start(op string, s *Box) {
+func (l *lifecycle) start(op string, b *Box) {
 	begun := time.Now()
 	timeout := fmt.Errorf("timeout during creation: no answer within %s", span(l.cfg().StartTimeout))
-	ctx, cancel := context.WithTimeoutCause(s.bootCtx, l.cfg().StartTimeout, timeout)
+	ctx, cancel := context.WithTimeoutCause(b.bootCtx, l.cfg().StartTimeout, timeout)
 	defer cancel()
-	defer s.cancelBoot(nil)
+	defer b.cancelBoot(nil)
 
-	b, err := l.boot(ctx, op, s, nil)
-	if err == nil && b.record == nil {
-		b.record = l.records.create(s)
-		if s.chosen {
+	made, err := l.boot(ctx, op, b, nil)
+	if err == nil && made.record == nil {
+		made.record = l.records.create(b)
+		if b.chosen {
 			var elsewhere bool
-			if elsewhere, err = l.records.leasedElsewhere(op, s.key); elsewhere {
+			if elsewhere, err = l.records.leasedElsewhere(op, b.key); elsewhere {
 				err = errElsewhere
 			}
 		}
 	}
-	b.noteData()
+	made.noteData()
 	l.reg.mu.Lock()
-	if err == nil && !s.state.live() {
+	if err == nil && !b.state.live() {
 		err = errAbandoned
 	}
 	if err == nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
 	if err == nil {
-		l.publishLocked(s, b)
+		l.publishLocked(b, made)
 		l.reg.mu.Unlock()
-		l.observe(s, EventStart, b.source, time.Since(begun), false)
+		l.observe(b, EventStart, made.source, time.Since(begun), false)
 		log := l.log
-		if s.named != "" {
-			log = log.With(logkey.Named, s.named)
+		if b.named != "" {
+			log = log.With(logkey.Named, b.named)
 		}
-		log.Info("box started", logkey.Guest, s.guestID, logkey.Kind, s.key.kind, logkey.Box, s.key.id,
-			logkey.Template, s.template, logkey.Flavor, s.flavor, logkey.Source, b.source, logkey.Took, time.Since(begun).Round(time.Millisecond))
+		log.Info("box started", logkey.Guest, b.guestID, logkey.Kind, b.key.kind, logkey.Box, b.key.id,
+			logkey.Template, b.template, logkey.Flavor, b.flavor, logkey.Source, made.source, logkey.Took, time.Since(begun).Round(time.Millisecond))
 		return
 	}
-	tomb, refused := s.tomb, CodeOf(err) == CodeLimit
-	s.startErr = l.startErrorLocked(op, s, err)
-	if s.state.live() {
-		l.reg.setState(s, stateEnding)
+	tomb, refused := b.tomb, CodeOf(err) == CodeLimit
+	b.startErr = l.startErrorLocked(op, b, err)
+	if b.state.live() {
+		l.reg.setState(b, stateEnding)
 	}
 	l.reg.mu.Unlock()
 
 	if tomb == nil && !refused && !errors.Is(err, errAbandoned) && !errors.Is(err, errClosed) && !errors.Is(err, errElsewhere) {
-		l.observe(s, EventStart, b.source, time.Since(begun), true)
-		l.log.Error("box did not start", logkey.Guest, s.guestID, logkey.Kind, s.key.kind, logkey.Box, s.key.id, logkey.Source, b.source, logkey.Error, err)
+		l.observe(b, EventStart, made.source, time.Since(begun), true)
+		l.log.Error("box did not start", logkey.Guest, b.guestID, logkey.Kind, b.key.kind, logkey.Box, b.key.id, logkey.Source, made.source, logkey.Error, err)
 	}
-	if b.machine != nil {
-		l.discardBooted(b)
+	if made.machine != nil {
+		l.discardBooted(made)
 	}
 	// The record of a box that was being woken stays for the next call, unless its
 	// owner stopped it.
-	keep := b.record != nil && b.data && (tomb == nil || tomb.Reason != ReasonStopped)
+	keep := made.record != nil && made.data && (tomb == nil || tomb.Reason != ReasonStopped)
 	if keep {
-		l.records.notWoken(b.record, s.origin.stale)
+		l.records.notWoken(made.record, b.origin.stale)
 	}
-	if b.record != nil {
-		l.records.release(b.record, keep)
+	if made.record != nil {
+		l.records.release(made.record, keep)
 	}
-	l.freed(s, keep)
+	l.freed(b, keep)
 }
 
 // boot makes the machine of a box, which takes the place of replaced unless that is nil,
 // once there is room for it.
-func (l *lifecycle) boot(ctx context.Context, op string, s, replaced *Box) (booted, error) {
-	if err := l.awaitRoom(ctx, op, s, replaced); err != nil {
-		return booted{record: s.origin.record}, err
+func (l *lifecycle) boot(ctx context.Context, op string, b, replaced *Box) (booted, error) {
+	if err := l.awaitRoom(ctx, op, b, replaced); err != nil {
+		return booted{record: b.origin.record}, err
 	}
 	for evictions := 0; ; {
-		b, err := l.machines.make(ctx, s)
+		made, err := l.machines.make(ctx, b)
 		switch {
 		case !errors.Is(err, hostdisk.ErrFull):
-			return b, err
+			return made, err
 		case l.trimPool(ctx):
-		case evictions < diskEvictions && l.evictForDisk(ctx, s, err):
+		case evictions < diskEvictions && l.evictForDisk(ctx, b, err):
 			evictions++
 		default:
-			return b, err
+			return made, err
 		}
 	}
 }
 
-// awaitRoom waits until there is room for the machine of s, which is waiting: at a limit,
-// until boxes that were evicted, for s or others, have left memory.
-func (l *lifecycle) awaitRoom(ctx context.Context, op string, s, replaced *Box) error {
+// awaitRoom waits until there is room for the machine of b, which is waiting: at a limit,
+// until boxes that were evicted, for b or others, have left memory.
+func (l *lifecycle) awaitRoom(ctx context.Context, op string, b, replaced *Box) error {
 	l.reg.mu.Lock()
 	defer l.reg.mu.Unlock()
 	defer func() {
-		if s.waits {
-			s.waits = false
-			l.reg.waiting = slices.DeleteFunc(l.reg.waiting, func(o *Box) bool { return o == s })
+		if b.waits {
+			b.waits = false
+			l.reg.waiting = slices.DeleteFunc(l.reg.waiting, func(o *Box) bool { return o == b })
 		}
 	}()
 	for {
 		l.reg.grantRoomLocked()
-		if !s.waits {
+		if !b.waits {
 			return nil
 		}
 		// A box that was evicted may stay since it could not be written to disk. Then
 		// others are evicted.
-		if l.reg.liveUsageLocked().exceeds(l.cfg(), s.key.kind) {
-			if err := l.evictLocked(op, s, replaced); err != nil {
+		if l.reg.liveUsageLocked().exceeds(l.cfg(), b.key.kind) {
+			if err := l.evictLocked(op, b, replaced); err != nil {
 				return err
 			}
 		}
@@ -233,44 +233,44 @@ func (l *lifecycle) countStarting(n int) {
 }
 
 // publishLocked makes a box and its machine available to calls.
-func (l *lifecycle) publishLocked(s *Box, b booted) {
-	s.booted, s.guestID = b, b.machine.ID
-	if s.report != nil && s.report.Woken != nil && b.rescued != nil {
-		s.report.Woken.Rescued = b.rescued // no lease has it yet
+func (l *lifecycle) publishLocked(b *Box, made booted) {
+	b.booted, b.guestID = made, made.machine.ID
+	if b.report != nil && b.report.Woken != nil && made.rescued != nil {
+		b.report.Woken.Rescued = made.rescued // no lease has it yet
 	}
-	s.disk.at = l.now()
-	if b.source == SourceWoken && !s.origin.stale {
-		s.disk.seq = s.use.seq
+	b.disk.at = l.now()
+	if made.source == SourceWoken && !b.origin.stale {
+		b.disk.seq = b.use.seq
 	}
 	l.reg.started++
-	l.reg.tombstones.remove(s.key)
-	l.reg.setState(s, stateReady)
-	l.wg.Go(func() { l.watchGuest(s) })
-	l.wg.Go(func() { l.watchAgent(s) })
+	l.reg.tombstones.remove(b.key)
+	l.reg.setState(b, stateReady)
+	l.wg.Go(func() { l.watchGuest(b) })
+	l.wg.Go(func() { l.watchAgent(b) })
 }
 
 // startErrorLocked returns the error of a start for its callers.
-func (l *lifecycle) startErrorLocked(op string, s *Box, err error) error {
+func (l *lifecycle) startErrorLocked(op string, b *Box, err error) error {
 	switch {
-	case s.tomb != nil && s.tomb.Reason != ReasonShutdown:
-		return s.goneLocked(op)
-	case s.tomb != nil || errors.Is(err, errClosed):
+	case b.tomb != nil && b.tomb.Reason != ReasonShutdown:
+		return b.goneLocked(op)
+	case b.tomb != nil || errors.Is(err, errClosed):
 		return &Error{Code: CodeNotReady, Op: op, Msg: "The server is not ready: it is shutting down"}
 	case errors.Is(err, errAbandoned):
-		return s.cancelled(op, err)
+		return b.cancelled(op, err)
 	case errors.Is(err, errElsewhere):
-		return s.key.held(op)
+		return b.key.held(op)
 	case CodeOf(err) == CodeLimit:
 		return err
 	case errors.Is(err, hostdisk.ErrFull):
 		return &Error{
 			Code: CodeLimit, Op: op, Context: map[string]string{"limit": "disk"}, Err: err,
-			Msg:  fmt.Sprintf("Disk limit exceeded: the server's disk has no room for another box of flavor '%s'", s.flavor),
+			Msg:  fmt.Sprintf("Disk limit exceeded: the server's disk has no room for another box of flavor '%s'", b.flavor),
 			Hint: "Stop what is no longer needed or try again later; the operator can free disk space, or lower --disk-reserve-mb or --disk-guarantee.",
 		}
 	}
 	if missing, ok := errors.AsType[*MissingImageError](err); ok {
-		return s.missingImage(op, missing)
+		return b.missingImage(op, missing)
 	}
 	hint := "Try again; if it happens again, the operator finds the reason in the server's log."
 	unfit, isUnfit := errors.AsType[*unfitError](err)
@@ -282,7 +282,7 @@ func (l *lifecycle) startErrorLocked(op string, s *Box, err error) error {
 	case errors.Is(err, engine.ErrUnavailable), errors.Is(err, engine.ErrUnsupported):
 		hint = "The isolation cannot work on this host as it is; have the operator run the doctor command."
 	}
-	e := s.error(CodeStartFailed, op, fmt.Sprintf("Failed to create %s sandbox (%s)", s.template, s.flavor), hint, err)
+	e := b.error(CodeStartFailed, op, fmt.Sprintf("Failed to create %s sandbox (%s)", b.template, b.flavor), hint, err)
 	if remote, ok := errors.AsType[*protocol.Error](err); ok {
 		e.Err = errors.New(strings.TrimSpace(clip(remote.Message, maxErrorText)))
 		if remote.Code == protocol.CodeNoLanguage {
@@ -293,26 +293,26 @@ func (l *lifecycle) startErrorLocked(op string, s *Box, err error) error {
 }
 
 // watchGuest ends the box when its guest has ended by itself.
-func (l *lifecycle) watchGuest(s *Box) {
+func (l *lifecycle) watchGuest(b *Box) {
 	ctx, cancel := context.WithCancel(l.base)
 	defer cancel()
 	stop := make(chan struct{})
 	l.wg.Go(func() {
 		select {
-		case <-s.terminated:
+		case <-b.terminated:
 		case <-stop:
 		}
 		cancel()
 	})
 	defer close(stop)
-	exit, err := s.machine.Guest.Wait(ctx)
+	exit, err := b.machine.Guest.Wait(ctx)
 	if err != nil { // the box was ended from here
 		return
 	}
 	reason, detail := ReasonCrashed, "its isolation ended"
 	switch exit.Reason {
 	case engine.ExitOOM:
-		reason, detail = ReasonOOM, fmt.Sprintf("it used more than the %d MB of its flavor '%s'", s.flavor.Limits().MemoryMB, s.flavor)
+		reason, detail = ReasonOOM, fmt.Sprintf("it used more than the %d MB of its flavor '%s'", b.flavor.Limits().MemoryMB, b.flavor)
 	case engine.ExitDisk:
 		reason, detail = ReasonDisk, "it wrote more than the server's disk has room for"
 	case engine.ExitExited:
@@ -323,7 +323,7 @@ func (l *lifecycle) watchGuest(s *Box) {
 	if exit.Detail != "" {
 		detail += " (" + shown(exit.Detail) + ")"
 	}
-	l.terminate(s, reason, detail)
+	l.terminate(b, reason, detail)
 }
 
 // shown shortens a text of an engine or an agent to one line for a tombstone, and escapes
@@ -331,87 +331,87 @@ func (l *lifecycle) watchGuest(s *Box) {
 func shown(s string) string { return visible.Line(strings.TrimSpace(clip(s, 200))) }
 
 // watchAgent ends the box when the connection to its agent is lost.
-func (l *lifecycle) watchAgent(s *Box) {
+func (l *lifecycle) watchAgent(b *Box) {
 	select {
-	case <-s.machine.Agent.Done():
-	case <-s.terminated:
+	case <-b.machine.Agent.Done():
+	case <-b.terminated:
 		return
 	}
 	t := time.NewTimer(exitWait)
 	defer t.Stop()
 	select {
-	case <-s.terminated:
+	case <-b.terminated:
 	case <-t.C:
 		detail := "the connection to its agent broke"
-		if err := s.machine.Agent.Err(); err != nil {
+		if err := b.machine.Agent.Err(); err != nil {
 			detail += " (" + shown(err.Error()) + ")"
 		}
-		l.terminate(s, ReasonCrashed, detail)
+		l.terminate(b, ReasonCrashed, detail)
 	}
 }
 
-func (l *lifecycle) terminate(s *Box, reason Reason, detail string) {
+func (l *lifecycle) terminate(b *Box, reason Reason, detail string) {
 	l.reg.mu.Lock()
 	defer l.reg.mu.Unlock()
-	l.terminateLocked(s, reason, detail)
+	l.terminateLocked(b, reason, detail)
 }
 
 // terminateLocked ends a box: from now on it is not found, its calls fail, and a
 // goroutine frees its machine. Only the first reason counts.
-func (l *lifecycle) terminateLocked(s *Box, reason Reason, detail string) {
-	if !s.state.live() {
-		if s.state == stateHibernating && s.died == nil { // it matters if it cannot be written
-			s.died = l.reg.tombstone(&s.spec, reason, detail)
+func (l *lifecycle) terminateLocked(b *Box, reason Reason, detail string) {
+	if !b.state.live() {
+		if b.state == stateHibernating && b.died == nil { // it matters if it cannot be written
+			b.died = l.reg.tombstone(&b.spec, reason, detail)
 		}
 		return
 	}
-	booting := s.state.booting()
-	s.tomb = l.reg.tombstone(&s.spec, reason, detail)
+	booting := b.state.booting()
+	b.tomb = l.reg.tombstone(&b.spec, reason, detail)
 	if !booting {
 		// The last written state of a box that broke is better than nothing.
-		s.recordStays = reason.failure() && s.data
+		b.recordStays = reason.failure() && b.data
 	}
-	l.reg.setState(s, stateEnding)
-	l.reg.unpinAllLocked(s)
+	l.reg.setState(b, stateEnding)
+	l.reg.unpinAllLocked(b)
 	l.reg.signalDrainedLocked()
 	if booting { // start frees it
-		s.cancelBoot(errEnded)
+		b.cancelBoot(errEnded)
 		return
 	}
 	if reason == ReasonEvicted {
 		l.reg.evicted++
 	}
-	l.reg.recordExitLocked(s.tomb)
+	l.reg.recordExitLocked(b.tomb)
 	l.wg.Go(func() {
 		level := slog.LevelInfo
 		if reason.failure() {
 			level = slog.LevelWarn
 		}
-		l.log.Log(l.base, level, "box ended", logkey.Guest, s.guestID, logkey.Kind, s.key.kind, logkey.Box, s.key.id, logkey.Reason, reason, logkey.Detail, detail)
-		l.free(s, s.recordStays)
+		l.log.Log(l.base, level, "box ended", logkey.Guest, b.guestID, logkey.Kind, b.key.kind, logkey.Box, b.key.id, logkey.Reason, reason, logkey.Detail, detail)
+		l.free(b, b.recordStays)
 	})
 }
 
 // free frees the machine of a box that has left the registry. With keep its record
 // stays for the next call on its id.
-func (l *lifecycle) free(s *Box, keep bool) {
-	l.discardBooted(s.booted)
+func (l *lifecycle) free(b *Box, keep bool) {
+	l.discardBooted(b.booted)
 	if !keep {
-		l.maintainer.shareLimits(&s.spec)
+		l.maintainer.shareLimits(&b.spec)
 	}
-	if s.record != nil {
-		l.records.release(s.record, keep)
+	if b.record != nil {
+		l.records.release(b.record, keep)
 	}
-	l.freed(s, keep)
+	l.freed(b, keep)
 }
 
 // freed records that nothing of a box is left in memory.
-func (l *lifecycle) freed(s *Box, keep bool) {
+func (l *lifecycle) freed(b *Box, keep bool) {
 	l.reg.mu.Lock()
 	defer l.reg.mu.Unlock()
 	if keep {
-		l.reg.setState(s, stateHibernated)
+		l.reg.setState(b, stateHibernated)
 	} else {
-		l.reg.setState(s, stateGone)
+		l.reg.setState(b, stateGone)
 	}
 }

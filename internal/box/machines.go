@@ -62,9 +62,9 @@ type booted struct {
 }
 
 // noteData caches the state of the record, so that no one does disk I/O under a lock.
-func (b *booted) noteData() {
-	if b.record != nil {
-		b.data, b.saved = b.record.Dir() != "", b.record.Meta().Saved
+func (made *booted) noteData() {
+	if made.record != nil {
+		made.data, made.saved = made.record.Dir() != "", made.record.Meta().Saved
 	}
 }
 
@@ -84,45 +84,45 @@ type machineFactory struct {
 
 // make makes the machine of a box, with a slot of starts. After an error, record is set if
 // the box had one, and there is no machine.
-func (f *machineFactory) make(ctx context.Context, s *Box) (b booted, err error) {
-	if s.origin.parent != nil {
-		b, err = f.fork(ctx, s)
+func (f *machineFactory) make(ctx context.Context, b *Box) (made booted, err error) {
+	if b.origin.parent != nil {
+		made, err = f.fork(ctx, b)
 	} else {
-		b, err = f.makeInSlot(ctx, s)
+		made, err = f.makeInSlot(ctx, b)
 	}
 	if err == nil {
-		err = f.openNetwork(ctx, s, &b)
+		err = f.openNetwork(ctx, b, &made)
 	}
-	if err != nil && b.machine != nil {
-		f.discardBooted(b)
-		b.machine, b.network = nil, nil
+	if err != nil && made.machine != nil {
+		f.discardBooted(made)
+		made.machine, made.network = nil, nil
 	}
-	return b, err
+	return made, err
 }
 
-func (f *machineFactory) makeInSlot(ctx context.Context, s *Box) (booted, error) {
-	leave, err := f.startSlot(ctx, s)
+func (f *machineFactory) makeInSlot(ctx context.Context, b *Box) (booted, error) {
+	leave, err := f.startSlot(ctx, b)
 	if err != nil {
-		return booted{record: s.origin.record}, err
+		return booted{record: b.origin.record}, err
 	}
 	defer leave()
-	switch o := &s.origin; {
+	switch o := &b.origin; {
 	case o.record != nil:
-		return f.wake(ctx, s)
+		return f.wake(ctx, b)
 	case o.snapshot != "":
-		return f.restoreSaved(ctx, s)
+		return f.restoreSaved(ctx, b)
 	case o.named != "":
-		return f.restoreNamed(ctx, s)
+		return f.restoreNamed(ctx, b)
 	}
-	return f.makeNew(ctx, s)
+	return f.makeNew(ctx, b)
 }
 
 // startSlot waits for a slot to make a machine: more of them at once would only slow each
 // other down. The caller must call leave, which may be called again.
-func (f *machineFactory) startSlot(ctx context.Context, s *Box) (leave func(), err error) {
-	s.life.countStarting(1)
-	ended := sync.OnceFunc(func() { s.life.countStarting(-1) })
-	release, err := f.starts.acquire(ctx, s.key.owner)
+func (f *machineFactory) startSlot(ctx context.Context, b *Box) (leave func(), err error) {
+	b.life.countStarting(1)
+	ended := sync.OnceFunc(func() { b.life.countStarting(-1) })
+	release, err := f.starts.acquire(ctx, b.key.owner)
 	if err != nil {
 		ended()
 		return func() {}, err
@@ -131,23 +131,23 @@ func (f *machineFactory) startSlot(ctx context.Context, s *Box) (leave func(), e
 }
 
 // makeNew makes the machine of a new box.
-func (f *machineFactory) makeNew(ctx context.Context, s *Box) (b booted, err error) {
-	if b.maker, err = f.makerFor(s.key.owner); err != nil {
-		return b, err
+func (f *machineFactory) makeNew(ctx context.Context, b *Box) (made booted, err error) {
+	if made.maker, err = f.makerFor(b.key.owner); err != nil {
+		return made, err
 	}
 	if f.pool != nil {
-		if b.machine = f.pool.Take(ctx, s.class()); b.machine != nil {
-			b.source = SourceWarm
-			return b, nil
+		if made.machine = f.pool.Take(ctx, b.class()); made.machine != nil {
+			made.source = SourceWarm
+			return made, nil
 		}
 	}
-	b.machine, b.source, err = f.fresh(ctx, s.class(), s.guestID, b.maker)
-	err = f.explainMissing(err, b.maker, s.template)
-	if err == nil && b.source == SourceBoot && s.key.kind == KindContext {
+	made.machine, made.source, err = f.fresh(ctx, b.class(), b.guestID, made.maker)
+	err = f.explainMissing(err, made.maker, b.template)
+	if err == nil && made.source == SourceBoot && b.key.kind == KindContext {
 		// A context's interpreter is verified before its id is given out.
-		err = b.machine.Start(ctx, s.template.Language(), nil)
+		err = made.machine.Start(ctx, b.template.Language(), nil)
 	}
-	return b, err
+	return made, err
 }
 
 // makerFor returns what makes the machines of an owner's new boxes.
@@ -181,40 +181,40 @@ func (f *machineFactory) fresh(ctx context.Context, c pool.Class, id string, k *
 	return mach, SourceBoot, err
 }
 
-// fork makes a copy of the machine of the parent of s. If its memory cannot be
+// fork makes a copy of the machine of the parent of b. If its memory cannot be
 // restored, because files that the parent has mapped have changed on the host, the
 // copy begins with the parent's files.
-func (f *machineFactory) fork(ctx context.Context, s *Box) (b booted, err error) {
-	b.source = SourceFork
+func (f *machineFactory) fork(ctx context.Context, b *Box) (made booted, err error) {
+	made.source = SourceFork
 	leave := func() {}
 	defer func() { leave() }()
 	var dir, memory string
 	defer func() { err = errors.Join(err, f.removeCopy(dir)) }()
-	parent := s.origin.parent
-	now, err := f.makerFor(s.key.owner) // the parent's volumes may have been frozen since
+	parent := b.origin.parent
+	now, err := f.makerFor(b.key.owner) // the parent's volumes may have been frozen since
 	if err != nil {
-		return b, err
+		return made, err
 	}
 	if err := parent.exclusively(ctx, "fork", func(ctx context.Context, mach *machine.Machine) error {
 		// Only now: no fork holds a slot while it waits for its owner's calls.
 		var err error
-		if leave, err = f.startSlot(ctx, s); err != nil {
+		if leave, err = f.startSlot(ctx, b); err != nil {
 			return err
 		}
 		parent.reg.mu.Lock()
-		b.ran, b.maker = parent.ranLocked(), parent.maker.WithVolumes(now.Volumes)
+		made.ran, made.maker = parent.ranLocked(), parent.maker.WithVolumes(now.Volumes)
 		parent.reg.mu.Unlock()
 		dir, memory, err = f.copyMachine(ctx, mach)
 		return err
 	}); err != nil {
-		return b, err
+		return made, err
 	}
-	b.machine, err = b.maker.Restore(ctx, s.guestID, s.flavor.Limits(), memory, true)
-	if err = f.explainMissing(err, b.maker, s.template); unusable(err) {
+	made.machine, err = made.maker.Restore(ctx, b.guestID, b.flavor.Limits(), memory, true)
+	if err = f.explainMissing(err, made.maker, b.template); unusable(err) {
 		leave()
-		return f.forkFiles(ctx, s, dir, err)
+		return f.forkFiles(ctx, b, dir, err)
 	}
-	return b, err
+	return made, err
 }
 
 // copyMachine writes a machine into the first scratch directory that has room for it. It
@@ -254,63 +254,63 @@ func (f *machineFactory) removeCopy(dir string) error {
 
 // wake restores a box from its record. If its memory cannot be restored, the box goes
 // on with its files.
-func (f *machineFactory) wake(ctx context.Context, s *Box) (booted, error) {
-	lease := s.origin.record
+func (f *machineFactory) wake(ctx context.Context, b *Box) (booted, error) {
+	lease := b.origin.record
 	// If the box continued after it was written, or an earlier wake was abandoned, another
 	// copy of it has run.
-	b, err := f.restore(ctx, s, lease.Dir(), s.origin.stale || s.origin.restored)
-	b.source, b.record, b.ran = SourceWoken, lease, s.origin.ran
+	made, err := f.restore(ctx, b, lease.Dir(), b.origin.stale || b.origin.restored)
+	made.source, made.record, made.ran = SourceWoken, lease, b.origin.ran
 	if unusable(err) {
-		return f.rescue(ctx, s, lease, err)
+		return f.rescue(ctx, b, lease, err)
 	}
 	if errors.Is(err, hostdisk.ErrFull) || isMissingImage(err) {
-		return b, err // nothing has run
+		return made, err // nothing has run
 	}
 	meta := lease.Meta()
 	meta.Restored = true // after another error, the copy may have run for a moment
 	meta.Live = meta.Live || err == nil
-	return b, errors.Join(err, lease.Update(meta))
+	return made, errors.Join(err, lease.Update(meta))
 }
 
 // restore restores the snapshot of a box with the image and the agent that the box
 // had.
-func (f *machineFactory) restore(ctx context.Context, s *Box, dir string, copied bool) (b booted, err error) {
-	maker, err := f.makerFor(s.key.owner)
+func (f *machineFactory) restore(ctx context.Context, b *Box, dir string, copied bool) (made booted, err error) {
+	maker, err := f.makerFor(b.key.owner)
 	if err != nil {
-		return b, err
+		return made, err
 	}
-	if b.maker, err = f.makerOf(dir, s.template, maker); err != nil {
-		return b, err
+	if made.maker, err = f.makerOf(dir, b.template, maker); err != nil {
+		return made, err
 	}
-	b.machine, err = b.maker.Restore(ctx, s.guestID, s.flavor.Limits(), dir, copied)
-	return b, f.explainMissing(err, b.maker, s.template)
+	made.machine, err = made.maker.Restore(ctx, b.guestID, b.flavor.Limits(), dir, copied)
+	return made, f.explainMissing(err, made.maker, b.template)
 }
 
 // restoreSaved makes a machine of a saved snapshot. If its memory cannot be restored,
 // a new box gets its files; a box that is rolled back stays as it is.
-func (f *machineFactory) restoreSaved(ctx context.Context, s *Box) (booted, error) {
+func (f *machineFactory) restoreSaved(ctx context.Context, b *Box) (booted, error) {
 	none := booted{source: SourceSnapshot}
-	dir, _, release, err := f.parts.Snapshots.Read(s.origin.snapshot)
+	dir, _, release, err := f.parts.Snapshots.Read(b.origin.snapshot)
 	switch {
 	case errors.Is(err, snapshot.ErrNotFound):
-		return none, snapshotNotFound("restore", s.origin.snapshot)
+		return none, snapshotNotFound("restore", b.origin.snapshot)
 	case err != nil:
 		return none, fmt.Errorf("read snapshot: %w", err)
 	}
 	defer release()
-	b, err := f.restore(ctx, s, dir, true)
-	b.source, b.ran = SourceSnapshot, s.origin.ran
+	made, err := f.restore(ctx, b, dir, true)
+	made.source, made.ran = SourceSnapshot, b.origin.ran
 	if !unusable(err) {
-		return b, err
+		return made, err
 	}
 	_, noFiles := readHomeInfo(dir)
 	switch {
 	case noFiles != nil:
 		return none, fmt.Errorf("the memory cannot be restored, and %w: %w", noFiles, err)
-	case s.origin.rollBack:
-		return none, fmt.Errorf("the memory cannot be restored; restore it as a new %s to get its files: %w", s.key.kind, err)
+	case b.origin.rollBack:
+		return none, fmt.Errorf("the memory cannot be restored; restore it as a new %s to get its files: %w", b.key.kind, err)
 	}
-	return f.freshWithFiles(ctx, s, dir, err)
+	return f.freshWithFiles(ctx, b, dir, err)
 }
 
 // makerOf returns what makes machines like that of a snapshot: with its image and

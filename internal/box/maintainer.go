@@ -71,8 +71,8 @@ func (p *maintainer) sweep() {
 	if p.reg.phase == phaseClosed {
 		return
 	}
-	for _, s := range p.reg.boxes {
-		p.life.expireLocked(s)
+	for _, b := range p.reg.boxes {
+		p.life.expireLocked(b)
 	}
 	p.reg.tombstones.sweep()
 }
@@ -92,11 +92,11 @@ func (p *maintainer) sweepDisk() {
 
 // expireLocked takes a box out of memory if it was unused for the idle timeout, and
 // reports whether it did.
-func (l *lifecycle) expireLocked(s *Box) bool {
-	if !l.reg.expiredLocked(s) {
+func (l *lifecycle) expireLocked(b *Box) bool {
+	if !l.reg.expiredLocked(b) {
 		return false
 	}
-	l.unloadLocked(s, ReasonIdle, fmt.Sprintf("nobody used it for %s", span(l.cfg().IdleTimeout)))
+	l.unloadLocked(b, ReasonIdle, fmt.Sprintf("nobody used it for %s", span(l.cfg().IdleTimeout)))
 	return true
 }
 

@@ -137,11 +137,11 @@ func (m *Manager) Owners() map[string]string {
 	m.reg.mu.Lock()
 	defer m.reg.mu.Unlock()
 	owners := make(map[string]string, len(m.reg.boxes)+len(m.reg.freeing))
-	for _, s := range m.reg.boxes {
-		owners[s.guestID] = string(s.key.owner)
+	for _, b := range m.reg.boxes {
+		owners[b.guestID] = string(b.key.owner)
 	}
-	for s := range m.reg.freeing {
-		owners[s.guestID] = string(s.key.owner)
+	for b := range m.reg.freeing {
+		owners[b.guestID] = string(b.key.owner)
 	}
 	return owners
 }

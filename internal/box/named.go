@@ -81,25 +81,25 @@ func noSuchTemplate(op, name string, list []catalog.Template) error {
 
 // restoreNamed makes a machine of a named template. If its memory cannot be restored, the
 // new box gets the files that are stored beside it, if there are any.
-func (f *machineFactory) restoreNamed(ctx context.Context, s *Box) (booted, error) {
+func (f *machineFactory) restoreNamed(ctx context.Context, b *Box) (booted, error) {
 	none := booted{source: SourceCold}
-	dir, release, err := f.parts.Catalog.Read(s.origin.named)
+	dir, release, err := f.parts.Catalog.Read(b.origin.named)
 	switch {
 	case errors.Is(err, catalog.ErrNotFound), errors.Is(err, catalog.ErrInUse): // it was replaced just now
-		return none, fmt.Errorf("template %s was replaced or removed: %w", s.named, err)
+		return none, fmt.Errorf("template %s was replaced or removed: %w", b.named, err)
 	case err != nil:
 		return none, err
 	}
 	defer release()
-	b, err := f.restore(ctx, s, dir, true)
-	b.source = SourceCold
+	made, err := f.restore(ctx, b, dir, true)
+	made.source = SourceCold
 	if !unusable(err) {
-		return b, err
+		return made, err
 	}
 	if _, noFiles := readHomeInfo(dir); noFiles != nil {
-		return none, &unfitError{s.named, err}
+		return none, &unfitError{b.named, err}
 	}
-	return f.freshWithFiles(ctx, s, dir, err)
+	return f.freshWithFiles(ctx, b, dir, err)
 }
 
 // unfitError is the error of a named template that this server cannot restore as it is.

@@ -38,15 +38,15 @@ func addNamed(t *testing.T, f *fixture, owner, name string, memory bool) catalog
 func TestNamed_Session(t *testing.T) {
 	f, _ := newSnapFixture(t, nil)
 	added := addNamed(t, f, "alice", "data", true)
-	s, lease, err := f.Session(t.Context(), "alice", SessionOptions{ID: "s", Named: "data"})
+	b, lease, err := f.Session(t.Context(), "alice", SessionOptions{ID: "s", Named: "data"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	lease.Release()
-	if i := s.Info(); i.Named != "data" || i.Template != TemplatePython || i.Language != Python || i.Flavor != FlavorMedium || i.Source != SourceCold {
+	if i := b.Info(); i.Named != "data" || i.Template != TemplatePython || i.Language != Python || i.Flavor != FlavorMedium || i.Source != SourceCold {
 		t.Errorf("got %+v", i)
 	}
-	wantOut(t, s, "6 * 7", "42\n")
+	wantOut(t, b, "6 * 7", "42\n")
 	copied, err := f.fork(t.Context(), "alice", KindSession, "s", ForkOptions{})
 	if err != nil || copied.Info().Named != "data" {
 		t.Errorf("fork: %+v, %v", copied, err)
@@ -67,7 +67,7 @@ func TestNamed_Session(t *testing.T) {
 		t.Fatal(err)
 	}
 	again, lease, err := f.Session(t.Context(), "alice", SessionOptions{ID: "s", Named: "data"})
-	if err != nil || again != s || lease.Created {
+	if err != nil || again != b || lease.Created {
 		t.Fatalf("after the template is gone: %v, %v", again, err)
 	}
 	lease.Release()
@@ -85,8 +85,8 @@ func TestNamed_Owners(t *testing.T) {
 	if e, ok := err.(*Error); !ok || strings.Contains(e.Hint, "private") || !strings.Contains(e.Hint, "shared") {
 		t.Errorf("hint: %+v", err)
 	}
-	s, lease, err := f.Session(t.Context(), "bob", SessionOptions{Named: "shared"})
-	if err != nil || s.Info().Owner != "bob" {
+	b, lease, err := f.Session(t.Context(), "bob", SessionOptions{Named: "shared"})
+	if err != nil || b.Info().Owner != "bob" {
 		t.Fatalf("shared: %v", err)
 	}
 	lease.Release()

@@ -58,12 +58,12 @@ func networkError(op, msg, hint string) error {
 
 // inheritLocked gives a new box the limits of the box of that id that it takes the place
 // of, unless the owner stopped that one.
-func (l *lifecycle) inheritLocked(op string, s *Box) (err error) {
-	if s.origin.record != nil { // its own limits are in the record
+func (l *lifecycle) inheritLocked(op string, b *Box) (err error) {
+	if b.origin.record != nil { // its own limits are in the record
 		return nil
 	}
-	if t := l.reg.tombstones.get(s.key); t != nil && t.Reason != ReasonStopped {
-		s.limits, err = narrower(op, s.limits, t.Limits)
+	if t := l.reg.tombstones.get(b.key); t != nil && t.Reason != ReasonStopped {
+		b.limits, err = narrower(op, b.limits, t.Limits)
 	}
 	return err
 }

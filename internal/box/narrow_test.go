@@ -33,16 +33,16 @@ func TestNarrow_ForLife(t *testing.T) {
 	f, _ := newSnapFixture(t, func(c *Config) { c.PauseAfter = 0 })
 	nets := withLedger(f)
 	narrow := SessionOptions{ID: "x", Network: []string{"b", "a", "a"}}
-	s := f.sessionOf(t, "bob", narrow)
-	wantOut(t, s, "print(1)", "1\n")
+	b := f.sessionOf(t, "bob", narrow)
+	wantOut(t, b, "print(1)", "1\n")
 	nets.limited(t, "new", "bob/x", "box a b")
 
 	f.clock.add(31 * time.Minute)
 	f.maintainer.sweep()
-	eventually(t, "the box is on disk", func() bool { return f.stateOf(s) == stateHibernated })
-	s = f.session(t, "bob", "x")
+	eventually(t, "the box is on disk", func() bool { return f.stateOf(b) == stateHibernated })
+	b = f.session(t, "bob", "x")
 	nets.limited(t, "woken", "bob/x", "box a b")
-	if got := s.Info().Limits; len(got) != 1 {
+	if got := b.Info().Limits; len(got) != 1 {
 		t.Errorf("info: got %v", got)
 	}
 
@@ -81,7 +81,7 @@ func TestNarrow_ForLife(t *testing.T) {
 	crashed := f.sessionOf(t, "bob", SessionOptions{ID: "crashed", Network: []string{}})
 	f.life.terminate(crashed, ReasonCrashed, "as the test wants")
 
-	s, lease, err := f.Session(t.Context(), "bob", SessionOptions{ID: "crashed"})
+	b, lease, err := f.Session(t.Context(), "bob", SessionOptions{ID: "crashed"})
 	if err != nil || lease.Lost == nil {
 		t.Fatalf("after a crash: %v, %+v, want a new box in place of the lost one", err, lease)
 	}

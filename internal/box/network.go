@@ -97,12 +97,12 @@ type network struct {
 
 // openNetwork connects the machine of a box, which has its owner now, to its network. Until
 // then the agent has none, also in a machine that is restored from one that had.
-func (f *machineFactory) openNetwork(ctx context.Context, s *Box, b *booted) error {
-	n := &network{agent: b.machine.Agent, limited: len(s.limits) > 0}
+func (f *machineFactory) openNetwork(ctx context.Context, b *Box, made *booted) error {
+	n := &network{agent: made.machine.Agent, limited: len(b.limits) > 0}
 	if nets := f.parts.Networks; nets != nil {
-		n.open = func() Network { return nets.Open(s.key.owner, s.key.id, cmp.Or(s.named, string(s.template)), s.limits) }
+		n.open = func() Network { return nets.Open(b.key.owner, b.key.id, cmp.Or(b.named, string(b.template)), b.limits) }
 	}
-	b.network = n
+	made.network = n
 	n.reopen()
 	n.agent.SetNetwork(n)
 	return n.send(ctx)
@@ -266,9 +266,9 @@ func (n *network) take() networkState {
 }
 
 // discardBooted frees a machine that has become no box.
-func (e *env) discardBooted(b booted) {
-	e.closeNetwork(b.network, b.machine.ID)
-	e.discard(b.machine)
+func (e *env) discardBooted(made booted) {
+	e.closeNetwork(made.network, made.machine.ID)
+	e.discard(made.machine)
 }
 
 // closeNetwork closes the network of a machine that ends.

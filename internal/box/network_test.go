@@ -138,25 +138,25 @@ func TestHibernate_SlowNetworkHoldsNoSlot(t *testing.T) {
 	}
 	slow = append(slow, f.session(t, "slow too", "x")) // would hold the slot beyond the limit
 	f.reg.mu.Lock()
-	for _, s := range slow {
-		f.life.unloadLocked(s, ReasonEvicted, "")
+	for _, b := range slow {
+		f.life.unloadLocked(b, ReasonEvicted, "")
 	}
 	f.reg.mu.Unlock()
 	within(t, "write boxes while others wait for their connections", func(ctx context.Context) error {
 		var errs []error
-		for _, s := range quick {
-			errs = append(errs, f.unload(ctx, s))
+		for _, b := range quick {
+			errs = append(errs, f.unload(ctx, b))
 		}
 		return errors.Join(errs...)
 	})
-	for _, s := range slow {
-		if state := f.stateOf(s); state != stateHibernating {
+	for _, b := range slow {
+		if state := f.stateOf(b); state != stateHibernating {
 			t.Errorf("a box with open connections is %v", state)
 		}
 	}
 	release()
 	eventually(t, "all boxes are on disk", func() bool {
-		return !slices.ContainsFunc(slow, func(s *Box) bool { return f.stateOf(s) != stateHibernated })
+		return !slices.ContainsFunc(slow, func(b *Box) bool { return f.stateOf(b) != stateHibernated })
 	})
 }
 
@@ -166,15 +166,15 @@ func TestNetwork_OneForEachMachine(t *testing.T) {
 	f, _ := newSnapFixture(t, func(c *Config) { c.PauseAfter = 0 })
 	nets := withLedger(f)
 	const key, copied = "bob/x/python", "bob/y/python"
-	s := f.session(t, "bob", "x")
-	wantOut(t, s, "print(1)", "1\n")
+	b := f.session(t, "bob", "x")
+	wantOut(t, b, "print(1)", "1\n")
 	nets.want(t, "new", key, 1, 1)
 
 	f.clock.add(31 * time.Minute)
 	f.maintainer.sweep()
-	eventually(t, "the box is on disk", func() bool { return f.stateOf(s) == stateHibernated })
+	eventually(t, "the box is on disk", func() bool { return f.stateOf(b) == stateHibernated })
 	nets.want(t, "hibernated", key, 0, 1)
-	s = f.session(t, "bob", "x")
+	b = f.session(t, "bob", "x")
 	nets.want(t, "woken", key, 1, 2)
 
 	if _, err := f.fork(t.Context(), "bob", KindSession, "x", ForkOptions{ID: "y"}); err != nil {
@@ -224,23 +224,23 @@ func TestNetwork_OneForEachMachine(t *testing.T) {
 func TestNetwork_BoxThatCannotHibernate(t *testing.T) {
 	f, snaps := newSnapFixture(t, func(c *Config) { c.PauseAfter = 0 })
 	nets := withLedger(f)
-	s := f.session(t, "bob", "x")
-	wantOut(t, s, "print(1)", "1\n")
+	b := f.session(t, "bob", "x")
+	wantOut(t, b, "print(1)", "1\n")
 	snaps.set(&snaps.failWrite, true)
 	f.clock.add(31 * time.Minute)
 	f.maintainer.sweep()
-	f.unwritten(t, s, 1)
+	f.unwritten(t, b, 1)
 	nets.want(t, "not written", "bob/x/python", 1, 2)
-	wantOut(t, s, "print(2)", "2\n")
+	wantOut(t, b, "print(2)", "2\n")
 }
 
 // A transfer keeps an idle box awake, but not for ever.
 func TestNetwork_TransferKeepsBoxAwake(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.PauseAfter = 0 })
 	nets := withLedger(f)
-	s := f.session(t, "bob", "x")
-	wantOut(t, s, "print(1)", "1\n")
-	f.maintainer.isIdle(t.Context(), s) // the first sample
+	b := f.session(t, "bob", "x")
+	wantOut(t, b, "print(1)", "1\n")
+	f.maintainer.isIdle(t.Context(), b) // the first sample
 	for _, step := range []struct {
 		active bool
 		after  time.Duration
@@ -248,7 +248,7 @@ func TestNetwork_TransferKeepsBoxAwake(t *testing.T) {
 	}{{false, 0, true}, {true, 0, false}, {true, activeNetwork - time.Second, false}, {true, time.Second, true}, {false, 0, true}} {
 		nets.set(step.active)
 		f.clock.add(step.after)
-		if got := f.maintainer.isIdle(t.Context(), s); got != step.want {
+		if got := f.maintainer.isIdle(t.Context(), b); got != step.want {
 			t.Errorf("active %t, %v later: idle is %t, want %t", step.active, step.after, got, step.want)
 		}
 	}
@@ -258,7 +258,7 @@ func TestNetwork_TransferKeepsBoxAwake(t *testing.T) {
 func TestNetwork_RefusalsAreInResults(t *testing.T) {
 	f := newFixture(t, nil)
 	nets := withLedger(f)
-	s := f.session(t, "bob", "x")
+	b := f.session(t, "bob", "x")
 	refused := []Refusal{
 		{Host: "evil.example\x1b[31m", Port: 443, Why: "no_rule", Text: "Glovebox refused evil.example:443\x1b[31m: no rule allows it", Count: 3},
 		{Host: "b.example", Why: "denied", Rule: "b.example", Text: "Glovebox refused b.example", Count: 1},
@@ -267,7 +267,7 @@ func TestNetwork_RefusalsAreInResults(t *testing.T) {
 		refused = append(refused, Refusal{Host: "more.example", Port: 1, Why: "no_rule", Text: "and more", Count: 1})
 	}
 	nets.set(false, refused...)
-	res := run(t, s, "print(1)")
+	res := run(t, b, "print(1)")
 	notes := strings.Join(res.Notes, "\n")
 	if len(res.Refused) != maxRefusals || res.Refused[0].Count != 3 || res.Refused[1].Rule != "b.example" {
 		t.Errorf("refused: got %+v, want the first %d", res.Refused, maxRefusals)
@@ -279,11 +279,11 @@ func TestNetwork_RefusalsAreInResults(t *testing.T) {
 		t.Errorf("notes: got %q and %q", notes, res.Refused[0].Host)
 	}
 	nets.set(false, refused[1])
-	out, err := s.Exec(t.Context(), ExecRequest{Shell: "true"})
+	out, err := b.Exec(t.Context(), ExecRequest{Shell: "true"})
 	if err != nil || len(out.Refused) != 1 || !slices.Contains(out.Notes, "Glovebox refused b.example") {
 		t.Errorf("a command: got %+v, %v", out, err)
 	}
-	if res := run(t, s, "print(1)"); len(res.Refused) != 0 || len(res.Notes) != 0 {
+	if res := run(t, b, "print(1)"); len(res.Refused) != 0 || len(res.Notes) != 0 {
 		t.Errorf("the next call: got %+v, want no refusals", res)
 	}
 }

@@ -50,10 +50,10 @@ type runAnswer struct {
 }
 
 // startRun runs code in the background.
-func startRun(ctx context.Context, s *Box, req RunRequest) <-chan runAnswer {
+func startRun(ctx context.Context, b *Box, req RunRequest) <-chan runAnswer {
 	done := make(chan runAnswer, 1)
 	go func() {
-		res, err := s.Run(ctx, req)
+		res, err := b.Run(ctx, req)
 		done <- runAnswer{res, err}
 	}()
 	return done
@@ -63,12 +63,12 @@ func startRun(ctx context.Context, s *Box, req RunRequest) <-chan runAnswer {
 // of the box work meanwhile, and that the box is paused again after them.
 func TestPark(t *testing.T) {
 	f := newFixture(t, nil)
-	s := f.session(t, "", "x")
-	wantOut(t, s, "n = 0", "")
+	b := f.session(t, "", "x")
+	wantOut(t, b, "n = 0", "")
 	calls := newParkingCalls(3)
 	const timeout = 2 * time.Second
 	begun := time.Now()
-	done := startRun(t.Context(), s, RunRequest{Timeout: timeout, Calls: calls, Code: `import threading, time
+	done := startRun(t.Context(), b, RunRequest{Timeout: timeout, Calls: calls, Code: `import threading, time
 def count():
     global n
     while n >= 0:
@@ -80,20 +80,20 @@ n = -1000`})
 	for range 3 {
 		<-calls.parked
 	}
-	eventually(t, "the box is paused", s.power.isPaused)
-	if res, err := s.Exec(t.Context(), ExecRequest{Shell: "echo hello"}); err != nil || res.Stdout != "hello\n" {
+	eventually(t, "the box is paused", b.power.isPaused)
+	if res, err := b.Exec(t.Context(), ExecRequest{Shell: "echo hello"}); err != nil || res.Stdout != "hello\n" {
 		t.Errorf("a command beside the parked run: got %+v, %v", res, err)
 	}
-	eventually(t, "the box is paused again", s.power.isPaused)
-	if state := f.stateOf(s); state != stateRunning {
+	eventually(t, "the box is paused again", b.power.isPaused)
+	if state := f.stateOf(b); state != stateRunning {
 		t.Errorf("the box is %v", state)
 	}
-	before, err := s.machine.Stats(t.Context())
+	before, err := b.machine.Stats(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(time.Until(begun.Add(timeout + time.Second))) // the time-out is about wall time
-	after, err := s.machine.Stats(t.Context())
+	after, err := b.machine.Stats(t.Context())
 	if err != nil || after.CPU-before.CPU > 10*time.Millisecond {
 		t.Errorf("the parked box used %v of CPU time, %v", after.CPU-before.CPU, err)
 	}
@@ -105,8 +105,8 @@ n = -1000`})
 	if a.res.Duration >= timeout {
 		t.Errorf("the result counts the parked time: %v", a.res.Duration)
 	}
-	if s.power.isPaused() || s.parked.Load() != 0 || s.working.Load() != 0 {
-		t.Errorf("paused %t, %d parked of %d", s.power.isPaused(), s.parked.Load(), s.working.Load())
+	if b.power.isPaused() || b.parked.Load() != 0 || b.working.Load() != 0 {
+		t.Errorf("paused %t, %d parked of %d", b.power.isPaused(), b.parked.Load(), b.working.Load())
 	}
 }
 
@@ -114,17 +114,17 @@ n = -1000`})
 // before and after it was parked, and that the interpreter survives.
 func TestPark_timeout(t *testing.T) {
 	f := newFixture(t, nil)
-	s := f.session(t, "", "x")
+	b := f.session(t, "", "x")
 	calls := newParkingCalls(1)
 	close(calls.release)
 	for _, code := range []string{"x = 1\nwhile True: pass", "tools.s.t()\nwhile True: pass"} {
-		res := runReq(t, s, RunRequest{Code: code, Timeout: time.Second, Calls: calls})
+		res := runReq(t, b, RunRequest{Code: code, Timeout: time.Second, Calls: calls})
 		if !res.TimedOut || res.Lost != "" || len(res.Notes) == 0 || res.Notes[0] != "Code execution timed out after 1 second and was interrupted; variables are kept." {
 			t.Errorf("%q: got %+v", code, res)
 		}
 	}
-	wantOut(t, s, "print(x)", "1\n")
-	res, err := s.Exec(t.Context(), ExecRequest{Shell: "glovebox-tool s.t && sleep 60", Timeout: time.Second, Calls: calls})
+	wantOut(t, b, "print(x)", "1\n")
+	res, err := b.Exec(t.Context(), ExecRequest{Shell: "glovebox-tool s.t && sleep 60", Timeout: time.Second, Calls: calls})
 	if err != nil || !res.TimedOut || res.Stdout != "1\n" {
 		t.Errorf("a command: got %+v, %v", res, err)
 	}
@@ -134,14 +134,14 @@ func TestPark_timeout(t *testing.T) {
 // and that it counts as cancelled although its call fails, and so it may, at the same time.
 func TestPark_cancel(t *testing.T) {
 	f := newFixture(t, nil)
-	s := f.session(t, "", "x")
-	wantOut(t, s, "x = 1", "")
+	b := f.session(t, "", "x")
+	wantOut(t, b, "x = 1", "")
 	for range 20 {
 		calls := newParkingCalls(1)
 		ctx, cancel := context.WithCancelCause(t.Context())
-		done := startRun(ctx, s, RunRequest{Code: "tools.s.t()", Calls: calls})
+		done := startRun(ctx, b, RunRequest{Code: "tools.s.t()", Calls: calls})
 		<-calls.parked
-		eventually(t, "the box is paused", s.power.isPaused)
+		eventually(t, "the box is paused", b.power.isPaused)
 		cancel(errors.New("as the test wants"))
 		a := <-done
 		wantCode(t, a.err, CodeCancelled)
@@ -151,25 +151,25 @@ func TestPark_cancel(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		done := make(chan error, 1)
 		go func() {
-			_, err := s.Exec(ctx, ExecRequest{Shell: "glovebox-tool s.t", Calls: calls})
+			_, err := b.Exec(ctx, ExecRequest{Shell: "glovebox-tool s.t", Calls: calls})
 			done <- err
 		}()
 		<-calls.parked
 		cancel(errors.New("as the test wants"))
 		wantCode(t, <-done, CodeCancelled)
 	}
-	wantOut(t, s, "print(x)", "1\n")
+	wantOut(t, b, "print(x)", "1\n")
 }
 
 // TestPark_end checks that a box that ends while it is parked ends its calls.
 func TestPark_end(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.StopWait = 50 * time.Millisecond })
-	s := f.context(t, "", "x")
+	b := f.context(t, "", "x")
 	calls := newParkingCalls(1)
-	done := startRun(t.Context(), s, RunRequest{Code: "tools.s.t()", Calls: calls})
+	done := startRun(t.Context(), b, RunRequest{Code: "tools.s.t()", Calls: calls})
 	<-calls.parked
-	eventually(t, "the box is paused", s.power.isPaused)
-	f.life.terminate(s, ReasonCrashed, "as the test wants")
+	eventually(t, "the box is paused", b.power.isPaused)
+	f.life.terminate(b, ReasonCrashed, "as the test wants")
 	a := <-done
 	wantCode(t, a.err, CodeGone)
 }
@@ -180,18 +180,18 @@ func TestPark_both(t *testing.T) {
 	if interpreters()[JavaScript] == "" {
 		t.Skip("no node on this machine")
 	}
-	s := f.session(t, "", "x")
+	b := f.session(t, "", "x")
 	python, node := newParkingCalls(1), newParkingCalls(1)
-	one := startRun(t.Context(), s, RunRequest{Code: "print(tools.s.t())", Calls: python})
+	one := startRun(t.Context(), b, RunRequest{Code: "print(tools.s.t())", Calls: python})
 	<-python.parked
-	two := startRun(t.Context(), s, RunRequest{Language: JavaScript, Code: "console.log(await tools.s.t())", Calls: node})
+	two := startRun(t.Context(), b, RunRequest{Language: JavaScript, Code: "console.log(await tools.s.t())", Calls: node})
 	<-node.parked
-	eventually(t, "the box is paused", s.power.isPaused)
+	eventually(t, "the box is paused", b.power.isPaused)
 	close(python.release)
 	if a := <-one; a.err != nil || a.res.Stdout != "1\n" {
 		t.Errorf("got %+v, %v", a.res, a.err)
 	}
-	eventually(t, "the box is paused for the other run", s.power.isPaused)
+	eventually(t, "the box is paused for the other run", b.power.isPaused)
 	close(node.release)
 	if a := <-two; a.err != nil || a.res.Stdout != "1\n" {
 		t.Errorf("got %+v, %v", a.res, a.err)
@@ -241,7 +241,7 @@ func TestDeadline(t *testing.T) {
 // they came before or after it was parked, and that a short wait is none.
 func TestPark_others(t *testing.T) {
 	f := newFixture(t, nil)
-	s := f.session(t, "", "x")
+	b := f.session(t, "", "x")
 	parked := func(a runAnswer) {
 		t.Helper()
 		wantCode(t, a.err, CodeBusy)
@@ -250,24 +250,24 @@ func TestPark_others(t *testing.T) {
 		}
 	}
 	calls := newParkingCalls(1)
-	first := startRun(t.Context(), s, RunRequest{Code: "import os, time\nopen('began', 'w').close()\nwhile not os.path.exists('go'): time.sleep(0.01)\ntools.s.t()", Calls: calls})
+	first := startRun(t.Context(), b, RunRequest{Code: "import os, time\nopen('began', 'w').close()\nwhile not os.path.exists('go'): time.sleep(0.01)\ntools.s.t()", Calls: calls})
 	eventually(t, "the run begins", func() bool {
-		res, err := s.Exec(t.Context(), ExecRequest{Shell: "test -e began"})
+		res, err := b.Exec(t.Context(), ExecRequest{Shell: "test -e began"})
 		return err == nil && res.ExitCode == 0
 	})
-	before := startRun(t.Context(), s, RunRequest{Code: "print(1)"})
-	eventually(t, "a run waits", func() bool { return s.kernel("python").runs.waiting() == 1 })
-	if _, err := s.Exec(t.Context(), ExecRequest{Shell: "touch go"}); err != nil {
+	before := startRun(t.Context(), b, RunRequest{Code: "print(1)"})
+	eventually(t, "a run waits", func() bool { return b.kernel("python").runs.waiting() == 1 })
+	if _, err := b.Exec(t.Context(), ExecRequest{Shell: "touch go"}); err != nil {
 		t.Fatal(err)
 	}
 	<-calls.parked
 	parked(<-before)
-	parked(<-startRun(t.Context(), s, RunRequest{Code: "print(2)"}))
+	parked(<-startRun(t.Context(), b, RunRequest{Code: "print(2)"}))
 	close(calls.release)
 	if a := <-first; a.err != nil || !a.res.Success {
 		t.Errorf("the parked run: got %+v, %v", a.res, a.err)
 	}
-	wantOut(t, s, "print(3)", "3\n")
+	wantOut(t, b, "print(3)", "3\n")
 }
 
 // TestCallQueue_parked checks that a call waits for a parked one only for a moment.

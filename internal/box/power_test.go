@@ -44,27 +44,27 @@ func newSleeper(t *testing.T) (*fixture, *sleeper) {
 }
 
 // pauseNow pauses an idle box.
-func (f *fixture) pauseNow(t *testing.T, s *Box) error {
+func (f *fixture) pauseNow(t *testing.T, b *Box) error {
 	t.Helper()
 	f.reg.mu.Lock()
-	seq := s.use.seq
+	seq := b.use.seq
 	f.reg.mu.Unlock()
-	return s.pause(t.Context(), seq)
+	return b.pause(t.Context(), seq)
 }
 
 // A machine whose pausing has failed may be paused nevertheless, as when the call was given
 // up and took effect later. The next call resumes it.
 func TestPause_ThatFailedAfterItsEffect(t *testing.T) {
 	f, e := newSleeper(t)
-	s := f.session(t, "bob", "x")
-	wantOut(t, s, "x = 41; print(x)", "41\n")
+	b := f.session(t, "bob", "x")
+	wantOut(t, b, "x = 41; print(x)", "41\n")
 	e.pauseErr = errors.New("as the test wants")
-	if err := f.pauseNow(t, s); err == nil {
+	if err := f.pauseNow(t, b); err == nil {
 		t.Fatal("the box was paused without an error")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	res, err := s.Run(ctx, RunRequest{Code: "print(x + 1)"})
+	res, err := b.Run(ctx, RunRequest{Code: "print(x + 1)"})
 	if err != nil || res.Stdout != "42\n" {
 		t.Errorf("the next call: got %+v, %v", res, err)
 	}
@@ -74,18 +74,18 @@ func TestPause_ThatFailedAfterItsEffect(t *testing.T) {
 func TestResume_WithoutAnswerEndsTheBox(t *testing.T) {
 	f, e := newSleeper(t)
 	f.env.resumeTimeout = 100 * time.Millisecond
-	s := f.session(t, "bob", "x")
-	run(t, s, "x = 41")
-	if err := f.pauseNow(t, s); err != nil {
+	b := f.session(t, "bob", "x")
+	run(t, b, "x = 41")
+	if err := f.pauseNow(t, b); err != nil {
 		t.Fatal(err)
 	}
 	e.hang = true
-	_, err := s.Run(t.Context(), RunRequest{Code: "print(x)"})
+	_, err := b.Run(t.Context(), RunRequest{Code: "print(x)"})
 	wantCode(t, err, CodeGone, "did not resume")
-	s, lease, err := f.Session(t.Context(), "bob", SessionOptions{ID: "x"})
+	b, lease, err := f.Session(t.Context(), "bob", SessionOptions{ID: "x"})
 	if err != nil || !lease.Created || lease.Lost == nil || lease.Lost.Reason != ReasonCrashed {
 		t.Fatalf("the next call: got %+v, %v; want a new box that says how the earlier one ended", lease, err)
 	}
 	lease.Release()
-	wantOut(t, s, "print(1)", "1\n")
+	wantOut(t, b, "print(1)", "1\n")
 }

@@ -71,8 +71,8 @@ func (p *maintainer) freeHostMemory() {
 			return
 		}
 	}
-	if s := p.evictForHost(); s != nil {
-		p.log.Warn("the host is short of memory: an idle box is evicted", logkey.Guest, s.guestID, logkey.Box, s.key.id)
+	if b := p.evictForHost(); b != nil {
+		p.log.Warn("the host is short of memory: an idle box is evicted", logkey.Guest, b.guestID, logkey.Box, b.key.id)
 	}
 }
 

@@ -25,9 +25,9 @@ func wantInMemory(t *testing.T, f *fixture, when string, boxes map[string]*Box, 
 	for _, id := range want {
 		in[id] = true
 	}
-	for id, s := range boxes {
+	for id, b := range boxes {
 		f.reg.mu.Lock()
-		live := s.state.live()
+		live := b.state.live()
 		f.reg.mu.Unlock()
 		if live != in[id] {
 			t.Errorf("%s: %s in memory: got %t, want %t", when, id, live, in[id])

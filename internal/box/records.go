@@ -27,23 +27,23 @@ type records struct {
 // create makes the record of a new box, so that the next server knows of it if this
 // one is killed. A box works without one, which is made when the box is written: then it
 // is nil.
-func (d *records) create(s *Box) *snapshot.Lease {
+func (d *records) create(b *Box) *snapshot.Lease {
 	if !d.hibernates() {
 		return nil
 	}
-	lease, err := d.tryCreate(s)
+	lease, err := d.tryCreate(b)
 	if err != nil {
-		d.log.Warn("box has no record on disk", logkey.Kind, s.key.kind, logkey.Box, s.key.id, logkey.Error, err)
+		d.log.Warn("box has no record on disk", logkey.Kind, b.key.kind, logkey.Box, b.key.id, logkey.Error, err)
 		return nil
 	}
 	return lease
 }
 
 // tryCreate is create that returns the error.
-func (d *records) tryCreate(s *Box) (*snapshot.Lease, error) {
-	s.reg.mu.Lock()
-	meta := s.metaLocked()
-	s.reg.mu.Unlock()
+func (d *records) tryCreate(b *Box) (*snapshot.Lease, error) {
+	b.reg.mu.Lock()
+	meta := b.metaLocked()
+	b.reg.mu.Unlock()
 	meta.Live = true
 	return d.parts.Snapshots.Create(meta)
 }
@@ -97,37 +97,37 @@ func (d *records) acquire(op string, r *snapshot.Record) (*snapshot.Lease, error
 
 // write writes the memory and the files of a box to a record. Where both do not fit,
 // only the memory is written. The caller has a slot of writes.
-func (d *records) write(ctx context.Context, lease *snapshot.Lease, meta snapshot.Meta, s *Box) error {
+func (d *records) write(ctx context.Context, lease *snapshot.Lease, meta snapshot.Meta, b *Box) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	prev := lease.Dir()
 	whole := func(ctx context.Context, dir string) error {
-		if err := s.machine.Snapshot(ctx, dir); err != nil {
+		if err := b.machine.Snapshot(ctx, dir); err != nil {
 			return err
 		}
-		d.saveHome(ctx, s, prev, dir)
+		d.saveHome(ctx, b, prev, dir)
 		return nil
 	}
-	err := lease.Write(ctx, meta, d.expected(s), whole)
+	err := lease.Write(ctx, meta, d.expected(b), whole)
 	if errors.Is(err, engine.ErrExhausted) {
 		// The disk is full though the store is not. With the most that may be written as
 		// the estimate, the store evicts enough, if it can.
-		if stats, unknown := s.machine.Stats(ctx); unknown == nil {
+		if stats, unknown := b.machine.Stats(ctx); unknown == nil {
 			err = lease.Write(ctx, meta, int64(min(stats.MemoryBytes, 1<<40)), whole)
 		}
 	}
 	if _, full := errors.AsType[*snapshot.FullError](err); full {
-		d.log.Warn("no room for the files of a box beside its memory", logkey.Guest, s.guestID, logkey.Error, err)
-		err = lease.Write(ctx, meta, 0, s.machine.Snapshot)
+		d.log.Warn("no room for the files of a box beside its memory", logkey.Guest, b.guestID, logkey.Error, err)
+		err = lease.Write(ctx, meta, 0, b.machine.Snapshot)
 	}
 	return err
 }
 
 // expected returns the size of a box on disk as of its last write; 0 if that is unknown.
-func (d *records) expected(s *Box) int64 {
-	s.reg.mu.Lock()
-	record := s.record
-	s.reg.mu.Unlock()
+func (d *records) expected(b *Box) int64 {
+	b.reg.mu.Lock()
+	record := b.record
+	b.reg.mu.Unlock()
 	if record == nil {
 		return 0
 	}

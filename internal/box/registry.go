@@ -68,18 +68,18 @@ func (r *registry) openLocked(op string) error {
 // findLocked returns the live box of a key or, for a context, of a unique name; nil
 // if there is none.
 func (r *registry) findLocked(op string, k key) (*Box, error) {
-	if s := r.boxes[k]; s != nil || k.kind != KindContext {
-		return s, nil
+	if b := r.boxes[k]; b != nil || k.kind != KindContext {
+		return b, nil
 	}
 	var found *Box
-	for o, s := range r.boxes {
-		if o.owner != k.owner || o.kind != KindContext || s.name != k.id {
+	for o, b := range r.boxes {
+		if o.owner != k.owner || o.kind != KindContext || b.name != k.id {
 			continue
 		}
 		if found != nil {
 			return nil, ambiguous(op, k.id)
 		}
-		found = s
+		found = b
 	}
 	return found, nil
 }
@@ -90,16 +90,16 @@ func (r *registry) find(k key) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	// Acquiring an ambiguous name reports the error.
-	s, err := r.findLocked("", k)
-	return s != nil || err != nil || r.freeingLocked(k) != nil
+	b, err := r.findLocked("", k)
+	return b != nil || err != nil || r.freeingLocked(k) != nil
 }
 
 // freeingLocked returns the box of a key that is being written to disk, or has ended
 // and stays there as it was last written.
 func (r *registry) freeingLocked(k key) *Box {
-	for s := range r.freeing {
-		if s.key.owner == k.owner && s.key.kind == k.kind && (s.key.id == k.id || k.kind == KindContext && s.name == k.id) && s.recordStays {
-			return s
+	for b := range r.freeing {
+		if b.key.owner == k.owner && b.key.kind == k.kind && (b.key.id == k.id || k.kind == KindContext && b.name == k.id) && b.recordStays {
+			return b
 		}
 	}
 	return nil
@@ -110,9 +110,9 @@ func (r *registry) freeingLocked(k key) *Box {
 func (r *registry) endingForGood(record string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for s := range r.freeing {
-		if s.record != nil && s.record.ID() == record {
-			return !s.recordStays
+	for b := range r.freeing {
+		if b.record != nil && b.record.ID() == record {
+			return !b.recordStays
 		}
 	}
 	return false
@@ -124,15 +124,15 @@ func (r *registry) lastUsedLocked() []*Box {
 }
 
 // expiredLocked reports whether a box was unused for the idle timeout.
-func (r *registry) expiredLocked(s *Box) bool {
-	return s.evictableLocked() && r.now().Sub(s.use.lastUsed) >= r.cfg().IdleTimeout
+func (r *registry) expiredLocked(b *Box) bool {
+	return b.evictableLocked() && r.now().Sub(b.use.lastUsed) >= r.cfg().IdleTimeout
 }
 
 // touchLocked records a use of a box, now.
-func (r *registry) touchLocked(s *Box) {
+func (r *registry) touchLocked(b *Box) {
 	r.uses++
-	s.use.seq = r.uses
-	s.use.lastUsed = r.now()
+	b.use.seq = r.uses
+	b.use.lastUsed = r.now()
 }
 
 // pin keeps a box from being evicted until its caller's first call begins or its
@@ -143,10 +143,10 @@ type pin struct {
 	stop func() bool // of the AfterFunc that releases
 }
 
-func (r *registry) pinLocked(ctx context.Context, s *Box) *pin {
-	p := &pin{s: s}
-	s.use.pins = append(s.use.pins, p)
-	r.touchLocked(s)
+func (r *registry) pinLocked(ctx context.Context, b *Box) *pin {
+	p := &pin{s: b}
+	b.use.pins = append(b.use.pins, p)
+	r.touchLocked(b)
 	p.stop = context.AfterFunc(ctx, p.release)
 	return p
 }
@@ -165,69 +165,69 @@ func (r *registry) unpinLocked(p *pin) {
 	}
 	p.done = true
 	p.stop()
-	s := p.s
-	s.use.pins = slices.DeleteFunc(s.use.pins, func(o *pin) bool { return o == p })
-	if s.state.booting() && len(s.use.pins) == 0 {
-		r.setState(s, stateEnding) // at once, so that no caller joins a start that ends
-		s.cancelBoot(errAbandoned)
+	b := p.s
+	b.use.pins = slices.DeleteFunc(b.use.pins, func(o *pin) bool { return o == p })
+	if b.state.booting() && len(b.use.pins) == 0 {
+		r.setState(b, stateEnding) // at once, so that no caller joins a start that ends
+		b.cancelBoot(errAbandoned)
 	}
-	if s.evictableLocked() {
+	if b.evictableLocked() {
 		r.changed.broadcast()
 	}
 	r.signalDrainedLocked()
 }
 
 // unpinAllLocked releases all pins of a box that has ended.
-func (r *registry) unpinAllLocked(s *Box) {
-	for len(s.use.pins) > 0 {
-		r.unpinLocked(s.use.pins[0])
+func (r *registry) unpinAllLocked(b *Box) {
+	for len(b.use.pins) > 0 {
+		r.unpinLocked(b.use.pins[0])
 	}
 }
 
 // beginCall counts a call into a box. It uses up the oldest pin.
-func (r *registry) beginCall(ctx context.Context, op string, s *Box) error {
+func (r *registry) beginCall(ctx context.Context, op string, b *Box) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
 	case ctx.Err() != nil:
-		return s.cancelled(op, context.Cause(ctx))
-	case s.tomb != nil:
-		return s.goneLocked(op)
-	case !s.state.live() || s.state.booting():
-		return s.cancelled(op, errEnded)
-	case s.state == stateDraining:
-		return s.drainingLocked(op)
+		return b.cancelled(op, context.Cause(ctx))
+	case b.tomb != nil:
+		return b.goneLocked(op)
+	case !b.state.live() || b.state.booting():
+		return b.cancelled(op, errEnded)
+	case b.state == stateDraining:
+		return b.drainingLocked(op)
 	}
-	if !(r.phase == phaseDraining && len(s.use.pins) > 0) {
+	if !(r.phase == phaseDraining && len(b.use.pins) > 0) {
 		if err := r.openLocked(op); err != nil {
 			return err
 		}
 	}
-	if s.state != stateRunning {
-		r.setState(s, stateRunning)
+	if b.state != stateRunning {
+		r.setState(b, stateRunning)
 	}
-	s.use.calls++
-	s.use.called, s.idle.load = true, load{}
-	r.touchLocked(s)
-	if len(s.use.pins) > 0 {
-		r.unpinLocked(s.use.pins[0])
+	b.use.calls++
+	b.use.called, b.idle.load = true, load{}
+	r.touchLocked(b)
+	if len(b.use.pins) > 0 {
+		r.unpinLocked(b.use.pins[0])
 	}
 	return nil
 }
 
 // endCall counts the end of a call.
-func (r *registry) endCall(s *Box) {
+func (r *registry) endCall(b *Box) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s.use.calls--
-	r.touchLocked(s)
-	if s.use.calls == 0 {
-		if s.state == stateRunning {
-			r.setState(s, stateReady)
+	b.use.calls--
+	r.touchLocked(b)
+	if b.use.calls == 0 {
+		if b.state == stateRunning {
+			r.setState(b, stateReady)
 		}
-		if s.use.noCalls != nil {
-			close(s.use.noCalls)
-			s.use.noCalls = nil
+		if b.use.noCalls != nil {
+			close(b.use.noCalls)
+			b.use.noCalls = nil
 		}
 	}
 	r.signalDrainedLocked()
@@ -236,20 +236,20 @@ func (r *registry) endCall(s *Box) {
 // drainLocked waits until no call is in flight in a box, and refuses new ones until
 // undrainLocked. It releases mu while it waits. The caller ends the box or calls
 // undrainLocked, also after an error.
-func (r *registry) drainLocked(ctx context.Context, op string, s *Box) error {
-	s.use.drainers++
-	switch s.state {
+func (r *registry) drainLocked(ctx context.Context, op string, b *Box) error {
+	b.use.drainers++
+	switch b.state {
 	case stateReady, statePaused, stateRunning:
-		s.use.drainedFrom = s.state
-		r.setState(s, stateDraining)
+		b.use.drainedFrom = b.state
+		r.setState(b, stateDraining)
 	}
-	if s.use.calls == 0 || !s.state.live() {
+	if b.use.calls == 0 || !b.state.live() {
 		return nil
 	}
-	if s.use.noCalls == nil {
-		s.use.noCalls = make(chan struct{})
+	if b.use.noCalls == nil {
+		b.use.noCalls = make(chan struct{})
 	}
-	noCalls := s.use.noCalls
+	noCalls := b.use.noCalls
 	r.mu.Unlock()
 	defer r.mu.Lock()
 	wait := r.cfg().StopWait
@@ -257,28 +257,28 @@ func (r *registry) drainLocked(ctx context.Context, op string, s *Box) error {
 	defer t.Stop()
 	select {
 	case <-noCalls:
-	case <-s.terminated:
+	case <-b.terminated:
 	case <-ctx.Done():
-		return s.cancelled(op, context.Cause(ctx))
+		return b.cancelled(op, context.Cause(ctx))
 	case <-t.C:
-		return s.error(CodeStopFailed, op,
-			fmt.Sprintf("Failed to %s %s: its code still runs after %s", op, s.key.id, span(wait)),
+		return b.error(CodeStopFailed, op,
+			fmt.Sprintf("Failed to %s %s: its code still runs after %s", op, b.key.id, span(wait)),
 			"Running code is not interrupted. Try again when it has ended.", nil)
 	}
 	return nil
 }
 
 // undrainLocked accepts calls again once the last drainer has given up.
-func (r *registry) undrainLocked(s *Box) {
-	s.use.drainers--
+func (r *registry) undrainLocked(b *Box) {
+	b.use.drainers--
 	switch {
-	case s.use.drainers > 0 || s.state != stateDraining:
-	case s.use.calls > 0:
-		r.setState(s, stateRunning)
-	case s.use.drainedFrom == statePaused:
-		r.setState(s, statePaused)
+	case b.use.drainers > 0 || b.state != stateDraining:
+	case b.use.calls > 0:
+		r.setState(b, stateRunning)
+	case b.use.drainedFrom == statePaused:
+		r.setState(b, statePaused)
 	default:
-		r.setState(s, stateReady)
+		r.setState(b, stateReady)
 	}
 }
 
@@ -293,8 +293,8 @@ func (b *Box) drainingLocked(op string) *Error {
 // callsLocked counts the calls that are in flight or about to begin.
 func (r *registry) callsLocked() int {
 	n := 0
-	for _, s := range r.boxes {
-		n += s.use.calls + len(s.use.pins)
+	for _, b := range r.boxes {
+		n += b.use.calls + len(b.use.pins)
 	}
 	return n
 }

@@ -21,17 +21,17 @@ type report struct {
 }
 
 // reportLocked returns the report of a box whose start begins.
-func (m *Manager) reportLocked(s *Box) *report {
-	t := m.reg.tombstones.get(s.key)
-	if s.state != stateWaking {
+func (m *Manager) reportLocked(b *Box) *report {
+	t := m.reg.tombstones.get(b.key)
+	if b.state != stateWaking {
 		return &report{created: true, Lost: t}
 	}
-	w := &Woken{Saved: s.origin.saved, Behind: s.origin.stale}
+	w := &Woken{Saved: b.origin.saved, Behind: b.origin.stale}
 	// A tombstone from before that time is of an earlier box.
 	if w.Behind && t != nil && t.At.After(w.Saved) {
 		w.Why = t
 	}
-	return (&report{Woken: w}).including(s.origin.report)
+	return (&report{Woken: w}).including(b.origin.report)
 }
 
 // including adds the losses of an earlier report that was not delivered, if there is one,

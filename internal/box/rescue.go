@@ -48,43 +48,43 @@ func mismatch(err error) string {
 // rescue makes a fresh machine with the files of a record whose memory cannot be
 // restored. The box gets a record of its own; the old one is set aside, with the
 // memory that the version or image that wrote it can still restore.
-func (f *machineFactory) rescue(ctx context.Context, s *Box, lease *snapshot.Lease, cause error) (booted, error) {
-	b, err := f.freshWithFiles(ctx, s, lease.Dir(), cause)
-	b.record = lease
+func (f *machineFactory) rescue(ctx context.Context, b *Box, lease *snapshot.Lease, cause error) (booted, error) {
+	made, err := f.freshWithFiles(ctx, b, lease.Dir(), cause)
+	made.record = lease
 	if err != nil {
-		return b, err
+		return made, err
 	}
 	info, err := readHomeInfo(lease.Dir())
 	if err == nil && info.Only != "" { // there is no memory to keep
 		meta := lease.Meta()
 		meta.Live = true
-		return b, lease.Update(meta)
+		return made, lease.Update(meta)
 	}
-	b.record = f.recordFiles(ctx, s, lease.Dir(), b.rescued)
+	made.record = f.recordFiles(ctx, b, lease.Dir(), made.rescued)
 	meta := lease.Meta()
-	meta.Aside = clip(b.rescued.Why, 1000)
+	meta.Aside = clip(made.rescued.Why, 1000)
 	if err := lease.Update(meta); err != nil {
 		f.log.Warn("record not set aside", logkey.Record, lease.ID(), logkey.Error, err)
 	} else {
-		b.rescued.Aside = lease.ID()
+		made.rescued.Aside = lease.ID()
 	}
 	f.records.release(lease, true)
-	f.log.Warn("memory of a hibernated box not restored; only its files are", logkey.Guest, b.machine.ID, logkey.Kind, s.key.kind, logkey.Box, s.key.id,
-		logkey.Files, b.rescued.Files, logkey.Kept, b.rescued.Aside, logkey.Error, cause)
-	return b, nil
+	f.log.Warn("memory of a hibernated box not restored; only its files are", logkey.Guest, made.machine.ID, logkey.Kind, b.key.kind, logkey.Box, b.key.id,
+		logkey.Files, made.rescued.Files, logkey.Kept, made.rescued.Aside, logkey.Error, cause)
+	return made, nil
 }
 
 // freshWithFiles makes a machine like that of a new box, with the files stored in
 // dir, if there are any.
-func (f *machineFactory) freshWithFiles(ctx context.Context, s *Box, dir string, cause error) (booted, error) {
-	b, err := f.makeNew(ctx, s)
+func (f *machineFactory) freshWithFiles(ctx context.Context, b *Box, dir string, cause error) (booted, error) {
+	made, err := f.makeNew(ctx, b)
 	if err != nil {
-		return b, err
+		return made, err
 	}
 	r := &Rescue{Why: mismatch(cause)}
 	info, file, err := openHome(dir)
 	if err == nil {
-		err = b.machine.Agent.Unpack(ctx, file)
+		err = made.machine.Agent.Unpack(ctx, file)
 		file.Close()
 		r.At, r.Omitted, r.Examples = info.At, info.Omitted, info.Examples
 	}
@@ -92,20 +92,20 @@ func (f *machineFactory) freshWithFiles(ctx context.Context, s *Box, dir string,
 	case err == nil:
 		r.Files = true
 	case ctx.Err() != nil:
-		return b, context.Cause(ctx)
+		return made, context.Cause(ctx)
 	default:
 		r.NoFiles = reasonOf(err)
-		f.log.Warn("files of a box not restored", logkey.Guest, b.machine.ID, logkey.Kind, s.key.kind, logkey.Box, s.key.id, logkey.Error, err)
+		f.log.Warn("files of a box not restored", logkey.Guest, made.machine.ID, logkey.Kind, b.key.kind, logkey.Box, b.key.id, logkey.Error, err)
 	}
-	b.rescued = r
-	return b, nil
+	made.rescued = r
+	return made, nil
 }
 
 // recordFiles creates the record of a box that continues with the files stored in dir;
 // nil if that fails. Until the box is written for the first time, the files are
 // its data: a server that is killed loses no more than before.
-func (f *machineFactory) recordFiles(ctx context.Context, s *Box, dir string, r *Rescue) *snapshot.Lease {
-	lease := f.records.create(s)
+func (f *machineFactory) recordFiles(ctx context.Context, b *Box, dir string, r *Rescue) *snapshot.Lease {
+	lease := f.records.create(b)
 	if lease == nil || !r.Files {
 		return lease
 	}
@@ -123,15 +123,15 @@ func (f *machineFactory) recordFiles(ctx context.Context, s *Box, dir string, r 
 	return lease
 }
 
-// forkFiles makes a machine with the files of the parent of s, whose memory could
+// forkFiles makes a machine with the files of the parent of b, whose memory could
 // not be copied.
-func (f *machineFactory) forkFiles(ctx context.Context, s *Box, dir string, cause error) (booted, error) {
+func (f *machineFactory) forkFiles(ctx context.Context, b *Box, dir string, cause error) (booted, error) {
 	none := booted{source: SourceFork}
 	home := filepath.Join(dir, "home")
 	if err := os.Mkdir(home, 0o700); err != nil {
 		return none, fmt.Errorf("make room for a copy: %w", err)
 	}
-	parent := s.origin.parent
+	parent := b.origin.parent
 	if err := parent.exclusively(ctx, "fork", func(ctx context.Context, _ *machine.Machine) error {
 		ctx, cancel := context.WithTimeoutCause(ctx, homeTimeout, fmt.Errorf("no answer within %v", homeTimeout))
 		defer cancel()
@@ -139,12 +139,12 @@ func (f *machineFactory) forkFiles(ctx context.Context, s *Box, dir string, caus
 	}); err != nil {
 		return none, errors.Join(cause, err)
 	}
-	leave, err := f.startSlot(ctx, s)
+	leave, err := f.startSlot(ctx, b)
 	if err != nil {
 		return none, err
 	}
 	defer leave()
-	return f.freshWithFiles(ctx, s, home, cause)
+	return f.freshWithFiles(ctx, b, home, cause)
 }
 
 // Rescued describes the state that a box lost when it was woken, forked or restored; nil

@@ -11,22 +11,22 @@ import (
 func TestSession_LostComesBackAsItWas(t *testing.T) {
 	f, _ := newSnapFixture(t, nil)
 	added := addNamed(t, f, "alice", "data", true)
-	crash := func(s *Box) {
+	crash := func(b *Box) {
 		t.Helper()
 		f.engine.last().exit <- engine.Exit{Reason: engine.ExitCrashed}
-		eventually(t, "the box has ended", s.ended)
+		eventually(t, "the box has ended", b.ended)
 	}
 	back := func(what string, want SessionOptions, named string, template Template, flavor Flavor, lost bool) *Box {
 		t.Helper()
-		s, lease, err := f.Session(t.Context(), "alice", want)
+		b, lease, err := f.Session(t.Context(), "alice", want)
 		if err != nil {
 			t.Fatalf("%s: %v", what, err)
 		}
 		defer lease.Release()
-		if i := s.Info(); i.Named != named || i.Template != template || i.Flavor != flavor || (lease.Lost != nil) != lost {
+		if i := b.Info(); i.Named != named || i.Template != template || i.Flavor != flavor || (lease.Lost != nil) != lost {
 			t.Errorf("%s: got %q, %s, %s, lost %v", what, i.Named, i.Template, i.Flavor, lease.Lost)
 		}
-		return s
+		return b
 	}
 	crash(back("new", SessionOptions{ID: "s", Flavor: FlavorLarge}, "", TemplatePython, FlavorLarge, false))
 	crash(back("crashed", SessionOptions{ID: "s"}, "", TemplatePython, FlavorLarge, true))

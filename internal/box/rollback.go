@@ -22,16 +22,16 @@ func (m *Manager) rollBack(ctx context.Context, op string, k key, sp spec) (*Box
 	if sp.limits, err = narrower(op, sp.limits, old.limits); err != nil { // an earlier state widens nothing
 		return nil, err
 	}
-	s := m.life.newBox(sp)
-	defer s.cancelBoot(nil)
-	if err := m.life.replace(ctx, op, old, s); err != nil {
+	b := m.life.newBox(sp)
+	defer b.cancelBoot(nil)
+	if err := m.life.replace(ctx, op, old, b); err != nil {
 		return nil, err
 	}
-	return s, nil
+	return b, nil
 }
 
-// replace makes s and puts it in the place of old, which is unharmed if that fails.
-func (l *lifecycle) replace(ctx context.Context, op string, old, s *Box) error {
+// replace makes b and puts it in the place of old, which is unharmed if that fails.
+func (l *lifecycle) replace(ctx context.Context, op string, old, b *Box) error {
 	l.reg.mu.Lock()
 	defer l.reg.mu.Unlock()
 	switch err := l.reg.openLocked(op); {
@@ -52,29 +52,29 @@ func (l *lifecycle) replace(ctx context.Context, op string, old, s *Box) error {
 
 	timeout := fmt.Errorf("timeout during creation: no answer within %s", span(l.cfg().StartTimeout))
 	caller := ctx
-	ctx, cancel := context.WithTimeoutCause(s.bootCtx, l.cfg().StartTimeout, timeout)
+	ctx, cancel := context.WithTimeoutCause(b.bootCtx, l.cfg().StartTimeout, timeout)
 	defer cancel()
-	defer context.AfterFunc(caller, func() { s.cancelBoot(context.Cause(caller)) })()
-	if err := l.admitReplacementLocked(ctx, op, old, s); err != nil {
+	defer context.AfterFunc(caller, func() { b.cancelBoot(context.Cause(caller)) })()
+	if err := l.admitReplacementLocked(ctx, op, old, b); err != nil {
 		return err
 	}
 	defer l.reg.changed.broadcast()
-	defer delete(l.reg.replacements, s)
+	defer delete(l.reg.replacements, b)
 
-	l.reg.waitForRoomLocked(s)
+	l.reg.waitForRoomLocked(b)
 	l.reg.mu.Unlock()
 	begun := time.Now()
-	b, err := l.boot(ctx, op, s, old)
+	made, err := l.boot(ctx, op, b, old)
 	if err == nil {
-		b.record = l.records.create(s)
+		made.record = l.records.create(b)
 	}
-	b.noteData()
+	made.noteData()
 	l.reg.mu.Lock()
 	switch {
 	case err != nil && caller.Err() != nil:
-		err = s.cancelled(op, context.Cause(caller))
+		err = b.cancelled(op, context.Cause(caller))
 	case err != nil:
-		err = l.startErrorLocked(op, s, err)
+		err = l.startErrorLocked(op, b, err)
 	case old.tomb != nil:
 		err = old.goneLocked(op)
 	case l.reg.phase == phaseClosed:
@@ -82,30 +82,30 @@ func (l *lifecycle) replace(ctx context.Context, op string, old, s *Box) error {
 	}
 	if err != nil {
 		l.reg.mu.Unlock()
-		if b.machine != nil {
-			l.discardBooted(b)
+		if made.machine != nil {
+			l.discardBooted(made)
 		}
-		if b.record != nil {
-			l.records.release(b.record, false)
+		if made.record != nil {
+			l.records.release(made.record, false)
 		}
 		l.reg.mu.Lock()
 		return err
 	}
 	l.terminateLocked(old, ReasonRolledBack, "")
-	l.reg.touchLocked(s)
-	l.publishLocked(s, b)
+	l.reg.touchLocked(b)
+	l.publishLocked(b, made)
 	l.wg.Go(func() {
-		l.observe(s, EventStart, b.source, time.Since(begun), false)
-		l.log.Info("box rolled back", logkey.Guest, s.guestID, logkey.Kind, s.key.kind, logkey.Box, s.key.id, logkey.Flavor, s.flavor,
+		l.observe(b, EventStart, made.source, time.Since(begun), false)
+		l.log.Info("box rolled back", logkey.Guest, b.guestID, logkey.Kind, b.key.kind, logkey.Box, b.key.id, logkey.Flavor, b.flavor,
 			logkey.Took, time.Since(begun).Round(time.Millisecond))
 	})
 	return nil
 }
 
-// admitReplacementLocked reserves memory for s, which is to replace old, once no other box
+// admitReplacementLocked reserves memory for b, which is to replace old, once no other box
 // of the owner is being replaced. It releases mu while it waits.
-func (l *lifecycle) admitReplacementLocked(ctx context.Context, op string, old, s *Box) error {
-	for l.reg.replacesLocked(s.key.owner) {
+func (l *lifecycle) admitReplacementLocked(ctx context.Context, op string, old, b *Box) error {
+	for l.reg.replacesLocked(b.key.owner) {
 		changed := l.reg.changed.wait()
 		l.reg.mu.Unlock()
 		select {
@@ -114,7 +114,7 @@ func (l *lifecycle) admitReplacementLocked(ctx context.Context, op string, old, 
 		}
 		l.reg.mu.Lock()
 		if ctx.Err() != nil {
-			return s.cancelled(op, context.Cause(ctx))
+			return b.cancelled(op, context.Cause(ctx))
 		}
 	}
 	switch err := l.reg.openLocked(op); {
@@ -123,17 +123,17 @@ func (l *lifecycle) admitReplacementLocked(ctx context.Context, op string, old, 
 	case err != nil:
 		return err
 	}
-	if err := l.evictLocked(op, s, old); err != nil {
+	if err := l.evictLocked(op, b, old); err != nil {
 		return err
 	}
-	l.reg.replacements[s] = old
+	l.reg.replacements[b] = old
 	return nil
 }
 
 // replacesLocked reports whether a box of the owner is being replaced.
 func (r *registry) replacesLocked(owner Owner) bool {
-	for s := range r.replacements {
-		if s.key.owner == owner {
+	for b := range r.replacements {
+		if b.key.owner == owner {
 			return true
 		}
 	}

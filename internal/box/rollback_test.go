@@ -24,9 +24,9 @@ func (f *fixture) snapshotOf(t *testing.T, owner Owner, flavor Flavor) string {
 func (f *fixture) memoryOf(owner Owner) (mb int) {
 	f.reg.mu.Lock()
 	defer f.reg.mu.Unlock()
-	for k, s := range f.reg.boxes {
+	for k, b := range f.reg.boxes {
 		if k.owner == owner {
-			mb += s.flavor.Limits().MemoryMB
+			mb += b.flavor.Limits().MemoryMB
 		}
 	}
 	return mb
@@ -42,11 +42,11 @@ func TestRollBack_StaysWithinTheMemoryOfTheOwner(t *testing.T) {
 	end := occupy(t, f.session(t, "alice", "s1"))
 	_, err := f.Restore(t.Context(), "alice", KindSession, large, RestoreOptions{Into: "s0"})
 	wantCode(t, err, CodeLimit, "Memory limit per user exceeded")
-	s := f.session(t, "alice", "s0")
-	if got := s.Info(); got.Flavor != FlavorSmall || got.State != StateReady {
+	b := f.session(t, "alice", "s0")
+	if got := b.Info(); got.Flavor != FlavorSmall || got.State != StateReady {
 		t.Errorf("after a rollback that was refused: got %+v, want the box as it was", got)
 	}
-	wantOut(t, s, "1+1", "2\n")
+	wantOut(t, b, "1+1", "2\n")
 	end()
 	for i := range 4 {
 		if _, err := f.Restore(t.Context(), "alice", KindSession, large, RestoreOptions{Into: fmt.Sprint("s", i)}); err != nil {

@@ -55,30 +55,30 @@ func (m *Manager) SaveSnapshot(ctx context.Context, owner Owner, kind Kind, id s
 		return SavedSnapshot{}, Lease{}, err
 	}
 	defer end()
-	s, held, err := m.existing(ctx, op, key{owner, kind, id})
+	b, held, err := m.existing(ctx, op, key{owner, kind, id})
 	if err != nil {
 		return SavedSnapshot{}, Lease{}, err
 	}
-	saved, err := m.saveSnapshot(ctx, op, s, opts)
+	saved, err := m.saveSnapshot(ctx, op, b, opts)
 	if err != nil {
 		held.Release()
 		return SavedSnapshot{}, Lease{}, err
 	}
-	return saved, s.takeReport(held), nil
+	return saved, b.takeReport(held), nil
 }
 
 // saveSnapshot is SaveSnapshot of a box that the caller has a lease of.
-func (m *Manager) saveSnapshot(ctx context.Context, op string, s *Box, opts SnapshotOptions) (SavedSnapshot, error) {
-	owner := s.key.owner
+func (m *Manager) saveSnapshot(ctx context.Context, op string, b *Box, opts SnapshotOptions) (SavedSnapshot, error) {
+	owner := b.key.owner
 	meta := snapshot.Meta{
-		Class: snapshot.Kept, Owner: string(owner), Kind: string(s.key.kind), BoxID: s.key.id, Name: opts.Name, Description: opts.Description,
-		Template: string(s.template), Named: s.named, Flavor: string(s.flavor), Limits: s.limits, Created: m.now(), Used: m.now(),
+		Class: snapshot.Kept, Owner: string(owner), Kind: string(b.key.kind), BoxID: b.key.id, Name: opts.Name, Description: opts.Description,
+		Template: string(b.template), Named: b.named, Flavor: string(b.flavor), Limits: b.limits, Created: m.now(), Used: m.now(),
 	}
 	lease, err := m.parts.Snapshots.Create(meta)
 	if err != nil {
-		return SavedSnapshot{}, s.snapshotError(ctx, op, err)
+		return SavedSnapshot{}, b.snapshotError(ctx, op, err)
 	}
-	err = s.exclusively(ctx, op, func(ctx context.Context, _ *machine.Machine) error {
+	err = b.exclusively(ctx, op, func(ctx context.Context, _ *machine.Machine) error {
 		// Only now: no save holds a slot while it waits for its owner's calls.
 		leave, err := m.records.writes.acquire(ctx, owner)
 		if err != nil {
@@ -86,13 +86,13 @@ func (m *Manager) saveSnapshot(ctx context.Context, op string, s *Box, opts Snap
 		}
 		defer leave()
 		m.reg.mu.Lock()
-		meta.Ran = s.ranLocked()
+		meta.Ran = b.ranLocked()
 		m.reg.mu.Unlock()
-		return m.records.write(ctx, lease, meta, s)
+		return m.records.write(ctx, lease, meta, b)
 	})
 	if err != nil {
 		m.records.release(lease, false)
-		return SavedSnapshot{}, s.snapshotError(ctx, op, err)
+		return SavedSnapshot{}, b.snapshotError(ctx, op, err)
 	}
 	saved := savedSnapshot(&snapshot.Record{ID: lease.ID(), Meta: lease.Meta(), Bytes: lease.Bytes()})
 	m.records.release(lease, true)
@@ -226,9 +226,9 @@ func (m *Manager) Restore(ctx context.Context, owner Owner, kind Kind, id string
 			sp.desc = r.Description
 		}
 	}
-	s, lease, err := m.create(ctx, op, sp)
+	b, lease, err := m.create(ctx, op, sp)
 	lease.Release()
-	return s, err
+	return b, err
 }
 
 func savedSnapshot(r *snapshot.Record) SavedSnapshot {

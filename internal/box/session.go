@@ -63,14 +63,14 @@ func (m *Manager) Session(ctx context.Context, owner Owner, opts SessionOptions)
 	if errNew == nil {
 		q.make = func() spec { return m.revived(op, sp, template, opts.Named, flavor) }
 	}
-	s, lease, err := m.acquire(ctx, q)
-	if err == nil && s == nil { // a session that exists needs neither its template nor the policy it was made within
+	b, lease, err := m.acquire(ctx, q)
+	if err == nil && b == nil { // a session that exists needs neither its template nor the policy it was made within
 		err = errNew
 	}
 	if err != nil {
 		return nil, Lease{}, err
 	}
-	return s.awaitReporting(ctx, op, lease)
+	return b.awaitReporting(ctx, op, lease)
 }
 
 // matches returns an error if the box does not have the requested properties.

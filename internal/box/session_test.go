@@ -13,17 +13,17 @@ import (
 
 func TestSession_Lifecycle(t *testing.T) {
 	f := newFixture(t, nil)
-	s, lease, err := f.Session(t.Context(), "", SessionOptions{})
+	b, lease, err := f.Session(t.Context(), "", SessionOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !lease.Created || lease.Lost != nil || len(s.ID()) != 36 {
-		t.Errorf("new session: got %+v, id %q; want created, a uuid", lease, s.ID())
+	if !lease.Created || lease.Lost != nil || len(b.ID()) != 36 {
+		t.Errorf("new session: got %+v, id %q; want created, a uuid", lease, b.ID())
 	}
-	wantOut(t, s, "print(sum(range(10)))", "45\n")
-	run(t, s, "x = 7")
-	again, lease, err := f.Session(t.Context(), "", SessionOptions{ID: s.ID()})
-	if err != nil || again != s || lease.Created {
+	wantOut(t, b, "print(sum(range(10)))", "45\n")
+	run(t, b, "x = 7")
+	again, lease, err := f.Session(t.Context(), "", SessionOptions{ID: b.ID()})
+	if err != nil || again != b || lease.Created {
 		t.Fatalf("known session: got %v, %+v, %v; want the same box", again, lease, err)
 	}
 	wantOut(t, again, "x * 6", "42\n")
@@ -32,33 +32,33 @@ func TestSession_Lifecycle(t *testing.T) {
 		t.Errorf("another session: got %+v, want a NameError", res)
 	}
 
-	info := s.Info()
-	if info.ID != s.ID() || info.Kind != KindSession || info.Template != TemplatePython || info.Language != Python ||
+	info := b.Info()
+	if info.ID != b.ID() || info.Kind != KindSession || info.Template != TemplatePython || info.Language != Python ||
 		info.Flavor != FlavorSmall || info.State != StateReady || info.Created != f.clock.Now() {
 		t.Errorf("info: got %+v", info)
 	}
 
-	found, err := f.Stop(t.Context(), "", KindSession, s.ID())
+	found, err := f.Stop(t.Context(), "", KindSession, b.ID())
 	if !found || err != nil {
 		t.Fatalf("stop: got %t, %v; want true", found, err)
 	}
-	if found, err = f.Stop(t.Context(), "", KindSession, s.ID()); found || err != nil {
+	if found, err = f.Stop(t.Context(), "", KindSession, b.ID()); found || err != nil {
 		t.Errorf("stop again: got %t, %v; want false", found, err)
 	}
 	if found, err = f.Stop(t.Context(), "", KindSession, "never"); found || err != nil {
 		t.Errorf("stop an unknown session: got %t, %v; want false", found, err)
 	}
-	if ids := f.ids(""); ids[s.ID()] || !ids["other"] {
+	if ids := f.ids(""); ids[b.ID()] || !ids["other"] {
 		t.Errorf("sessions after stop: got %v", ids)
 	}
-	if s.Info().State != StateStopped {
-		t.Errorf("state after stop: got %q", s.Info().State)
+	if b.Info().State != StateStopped {
+		t.Errorf("state after stop: got %q", b.Info().State)
 	}
-	_, err = s.Run(t.Context(), RunRequest{Code: "1"})
+	_, err = b.Run(t.Context(), RunRequest{Code: "1"})
 	wantCode(t, err, CodeGone, "was stopped")
 
 	f.clock.add(3 * time.Minute)
-	s2, lease, err := f.Session(t.Context(), "", SessionOptions{ID: s.ID()})
+	s2, lease, err := f.Session(t.Context(), "", SessionOptions{ID: b.ID()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func TestSession_Lifecycle(t *testing.T) {
 		t.Errorf("explain: got %q", got)
 	}
 	wantOut(t, s2, "'x' in dir()", "False\n")
-	if _, lease, _ = f.Session(t.Context(), "", SessionOptions{ID: s.ID()}); lease.Lost != nil {
+	if _, lease, _ = f.Session(t.Context(), "", SessionOptions{ID: b.ID()}); lease.Lost != nil {
 		t.Errorf("reused: got %+v, want nothing lost", lease)
 	}
 }
@@ -84,15 +84,15 @@ func TestSession_InvalidOptions(t *testing.T) {
 	_, _, err = f.Session(t.Context(), "", SessionOptions{Flavor: "huge"})
 	wantCode(t, err, CodeInvalid, "huge")
 
-	s, lease, err := f.Session(t.Context(), "", SessionOptions{ID: "Mine_1.x-y", Flavor: FlavorMedium})
-	if err != nil || s.ID() != "Mine_1.x-y" || !lease.Created {
-		t.Fatalf("unknown id: got %v, %+v, %v; want a new session with it", s, lease, err)
+	b, lease, err := f.Session(t.Context(), "", SessionOptions{ID: "Mine_1.x-y", Flavor: FlavorMedium})
+	if err != nil || b.ID() != "Mine_1.x-y" || !lease.Created {
+		t.Fatalf("unknown id: got %v, %+v, %v; want a new session with it", b, lease, err)
 	}
-	_, _, err = f.Session(t.Context(), "", SessionOptions{ID: s.ID(), Template: TemplateNode})
+	_, _, err = f.Session(t.Context(), "", SessionOptions{ID: b.ID(), Template: TemplateNode})
 	wantCode(t, err, CodeInvalid, "language 'python', not 'javascript'")
-	_, _, err = f.Session(t.Context(), "", SessionOptions{ID: s.ID(), Flavor: FlavorSmall})
+	_, _, err = f.Session(t.Context(), "", SessionOptions{ID: b.ID(), Flavor: FlavorSmall})
 	wantCode(t, err, CodeInvalid, "flavor 'medium', not 'small'")
-	f.sessionOf(t, "", SessionOptions{ID: s.ID(), Template: TemplatePython, Flavor: FlavorMedium})
+	f.sessionOf(t, "", SessionOptions{ID: b.ID(), Template: TemplatePython, Flavor: FlavorMedium})
 	if created, _, _ := f.engine.counts(); created != 1 {
 		t.Errorf("boxes created: got %d, want 1", created)
 	}
@@ -145,7 +145,7 @@ func TestSession_ConcurrentCallsShareOneStart(t *testing.T) {
 	boxes, created := map[*Box]int{}, 0
 	for range 20 {
 		wg.Go(func() {
-			s, lease, err := f.Session(t.Context(), "", SessionOptions{ID: "one"})
+			b, lease, err := f.Session(t.Context(), "", SessionOptions{ID: "one"})
 			if err != nil {
 				t.Error(err)
 				return
@@ -153,7 +153,7 @@ func TestSession_ConcurrentCallsShareOneStart(t *testing.T) {
 			defer lease.Release()
 			mu.Lock()
 			defer mu.Unlock()
-			boxes[s]++
+			boxes[b]++
 			if lease.Created {
 				created++
 			}
@@ -178,8 +178,8 @@ func TestSession_CallersLeaveDuringStart(t *testing.T) {
 		c := make(chan answer, 1)
 		before := f.pins("x")
 		go func() {
-			s, lease, err := f.Session(ctx, "", SessionOptions{ID: "x"})
-			c <- answer{s, lease, err}
+			b, lease, err := f.Session(ctx, "", SessionOptions{ID: "x"})
+			c <- answer{b, lease, err}
 		}()
 		eventually(t, "the caller waits", func() bool { return f.pins("x") > before })
 		return c
@@ -238,8 +238,8 @@ func TestSession_CallersLeaveDuringStart(t *testing.T) {
 func (f *fixture) pins(id string) int {
 	f.reg.mu.Lock()
 	defer f.reg.mu.Unlock()
-	if s := f.reg.boxes[key{"", KindSession, id}]; s != nil {
-		return len(s.use.pins)
+	if b := f.reg.boxes[key{"", KindSession, id}]; b != nil {
+		return len(b.use.pins)
 	}
 	return 0
 }
@@ -277,10 +277,10 @@ func TestSession_MissingInterpreter(t *testing.T) {
 	wantCode(t, err, CodeUnsupportedLanguage)
 	_, err = f.CreateContext(t.Context(), "", ContextOptions{Name: "py"})
 	wantCode(t, err, CodeStartFailed, "start python kernel")
-	s := f.session(t, "", "lazy") // its kernel starts with the first run
-	_, err = s.Run(t.Context(), RunRequest{Code: "1"})
+	b := f.session(t, "", "lazy") // its kernel starts with the first run
+	_, err = b.Run(t.Context(), RunRequest{Code: "1"})
 	wantCode(t, err, CodeExecFailed)
-	_, err = s.Run(t.Context(), RunRequest{Code: "1", Language: "ruby"})
+	_, err = b.Run(t.Context(), RunRequest{Code: "1", Language: "ruby"})
 	wantCode(t, err, CodeUnsupportedLanguage, "Unsupported language: ruby. Must be 'python' or 'javascript'")
 }
 
@@ -289,11 +289,11 @@ func TestSession_MissingInterpreter(t *testing.T) {
 func TestSession_WithoutInterpreters(t *testing.T) {
 	f := newFixture(t, nil)
 	f.parts.Machines.Interpreters = nil
-	s := f.session(t, "", "commands")
-	if res, err := s.Exec(t.Context(), ExecRequest{Shell: "echo done"}); err != nil || res.Stdout != "done\n" {
+	b := f.session(t, "", "commands")
+	if res, err := b.Exec(t.Context(), ExecRequest{Shell: "echo done"}); err != nil || res.Stdout != "done\n" {
 		t.Errorf("command: %+v, %v", res, err)
 	}
-	_, err := s.Run(t.Context(), RunRequest{Code: "1"})
+	_, err := b.Run(t.Context(), RunRequest{Code: "1"})
 	wantCode(t, err, CodeUnsupportedLanguage, "commands only")
 	wantCode(t, noInterpreter("run code", Python, "template", nil), CodeUnsupportedLanguage, "The image of this template has neither Python nor Node.js")
 	_, err = f.CreateContext(t.Context(), "", ContextOptions{Name: "none"})
@@ -306,11 +306,11 @@ func TestSession_UsualLanguage(t *testing.T) {
 	f := newFixture(t, nil)
 	have := f.parts.Machines.Interpreters
 	f.parts.Machines.Interpreters = map[string]string{JavaScript: "/nonexistent/node"}
-	if s := f.session(t, "", "node"); s.template != TemplateNode {
-		t.Errorf("without Python: template %s", s.template)
+	if b := f.session(t, "", "node"); b.template != TemplateNode {
+		t.Errorf("without Python: template %s", b.template)
 	}
 	f.parts.Machines.Interpreters = have
-	if s := f.session(t, "", "python"); s.template != TemplatePython {
-		t.Errorf("with Python: template %s", s.template)
+	if b := f.session(t, "", "python"); b.template != TemplatePython {
+		t.Errorf("with Python: template %s", b.template)
 	}
 }

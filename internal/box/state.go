@@ -99,10 +99,10 @@ var panicOnInvalidTransition bool
 // removes it, and wakes the waiters for the change. A change that is not in the
 // table is a programming error. setState refuses it and logs it: the one box may stay
 // behind, but the boxes of all others live on. The caller holds mu.
-func (r *registry) setState(s *Box, to state) {
-	from := s.state
+func (r *registry) setState(b *Box, to state) {
+	from := b.state
 	if !from.mayBecome(to) {
-		err := fmt.Errorf("box %q cannot become %v when it is %v", s.key.id, to, from)
+		err := fmt.Errorf("box %q cannot become %v when it is %v", b.key.id, to, from)
 		if panicOnInvalidTransition {
 			panic(err)
 		}
@@ -112,37 +112,37 @@ func (r *registry) setState(s *Box, to state) {
 		}
 		return
 	}
-	s.state = to
+	b.state = to
 	switch {
 	case to.live() && from == stateHibernating:
-		delete(r.freeing, s)
-		r.boxes[s.key] = s
-		close(s.freed)
-		s.freed = make(chan struct{})
+		delete(r.freeing, b)
+		r.boxes[b.key] = b
+		close(b.freed)
+		b.freed = make(chan struct{})
 	case to.live() && !from.live():
-		r.boxes[s.key] = s
+		r.boxes[b.key] = b
 	case to.freeing() && from.live():
-		delete(r.boxes, s.key)
-		r.freeing[s] = struct{}{}
+		delete(r.boxes, b.key)
+		r.freeing[b] = struct{}{}
 	case to.final():
-		delete(r.freeing, s)
-		close(s.freed)
+		delete(r.freeing, b)
+		close(b.freed)
 	}
 	// An idle box that is being hibernated may stay.
 	if idle := from == stateReady || from == statePaused; to.final() || to.freeing() && !(to == stateHibernating && idle) {
-		s.cutOff()
+		b.cutOff()
 	}
 	switch {
 	case to == stateReady && (from.booting() || from == stateNew):
-		s.hasStarted = true
-		close(s.ready)
-	case to.final() && !s.hasStarted:
-		close(s.ready)
+		b.hasStarted = true
+		close(b.ready)
+	case to.final() && !b.hasStarted:
+		close(b.ready)
 	}
 	if to == stateReady || !to.live() || from == stateHibernating {
 		r.changed.broadcast()
 	}
 	if r.onTransition != nil {
-		r.onTransition(s, from, to)
+		r.onTransition(b, from, to)
 	}
 }

@@ -57,7 +57,7 @@ func TestTransitions_EveryStateIsReachableAndEnds(t *testing.T) {
 
 func TestSetState_PanicsOutsideOfTheTable(t *testing.T) {
 	m := New(DefaultConfig(), Parts{})
-	s := m.life.newBox(spec{})
+	b := m.life.newBox(spec{})
 	defer func() {
 		if got := fmt.Sprint(recover()); !strings.Contains(got, "cannot become paused when it is new") {
 			t.Errorf("got panic %q", got)
@@ -65,7 +65,7 @@ func TestSetState_PanicsOutsideOfTheTable(t *testing.T) {
 	}()
 	m.reg.mu.Lock()
 	defer m.reg.mu.Unlock()
-	m.reg.setState(s, statePaused)
+	m.reg.setState(b, statePaused)
 }
 
 // snapEngine adds snapshots to an engine that has none: what it restores is a fresh
@@ -301,16 +301,16 @@ func act(ctx context.Context, f *fixture, snaps *snapEngine, r *rand.Rand) {
 	id := string(rune('a' + r.IntN(4)))
 	short, cancel := context.WithTimeout(ctx, time.Duration(1+r.IntN(300))*time.Millisecond)
 	defer cancel()
-	use := func(s *Box, l Lease, err error) {
+	use := func(b *Box, l Lease, err error) {
 		if err != nil {
 			return
 		}
 		defer l.Release()
 		if r.IntN(4) == 0 {
-			s.Exec(short, ExecRequest{Shell: "sleep 0.05"})
+			b.Exec(short, ExecRequest{Shell: "sleep 0.05"})
 			return
 		}
-		s.List(short, ListRequest{Path: ".", Depth: 1})
+		b.List(short, ListRequest{Path: ".", Depth: 1})
 	}
 	switch n := r.IntN(20); {
 	case n < 7:
@@ -318,11 +318,11 @@ func act(ctx context.Context, f *fixture, snaps *snapEngine, r *rand.Rand) {
 	case n < 9:
 		use(f.Session(short, "", SessionOptions{ID: id})) // may abandon the start
 	case n < 11:
-		s, l, err := f.Context(short, "", "ctx")
+		b, l, err := f.Context(short, "", "ctx")
 		if err != nil {
-			s, err = f.CreateContext(short, "", ContextOptions{Name: "ctx"})
+			b, err = f.CreateContext(short, "", ContextOptions{Name: "ctx"})
 		}
-		use(s, l, err)
+		use(b, l, err)
 	case n == 11:
 		f.Stop(short, "", KindSession, id)
 	case n == 12:
@@ -331,19 +331,19 @@ func act(ctx context.Context, f *fixture, snaps *snapEngine, r *rand.Rand) {
 		f.clock.add(time.Duration(r.IntN(20)) * time.Minute)
 		f.maintainer.sweep()
 	case n == 14: // what the maintainer does with an idle box, without waiting for it to be idle
-		if s := f.liveBox(id); s != nil {
+		if b := f.liveBox(id); b != nil {
 			f.reg.mu.Lock()
-			seq := s.use.seq
+			seq := b.use.seq
 			f.reg.mu.Unlock()
-			if f.maintainer.save(s) {
-				s.pause(short, seq)
+			if f.maintainer.save(b) {
+				b.pause(short, seq)
 			}
 		}
 	case n == 15:
 		f.maintainer.evictForHost()
 	case n == 16:
-		if s := f.liveBox(id); s != nil {
-			f.life.terminate(s, ReasonCrashed, "as the test wants")
+		if b := f.liveBox(id); b != nil {
+			f.life.terminate(b, ReasonCrashed, "as the test wants")
 		}
 	case n == 17:
 		f.fork(short, "", KindSession, id, ForkOptions{})
@@ -362,8 +362,8 @@ func act(ctx context.Context, f *fixture, snaps *snapEngine, r *rand.Rand) {
 func (f *fixture) liveBox(id string) *Box {
 	f.reg.mu.Lock()
 	defer f.reg.mu.Unlock()
-	if s := f.reg.boxes[key{"", KindSession, id}]; s != nil && !s.state.booting() {
-		return s
+	if b := f.reg.boxes[key{"", KindSession, id}]; b != nil && !b.state.booting() {
+		return b
 	}
 	return nil
 }
@@ -379,42 +379,42 @@ func walkRareTransitions(t *testing.T, h *history) {
 	_, _, err := f.Session(t.Context(), "", SessionOptions{ID: "fails"})
 	wantCode(t, err, CodeStartFailed)
 	f.engine.set(nil, nil)
-	s := f.session(t, "", "wakes")
-	f.evict(t, s)
+	b := f.session(t, "", "wakes")
+	f.evict(t, b)
 	snaps.set(&snaps.failRestore, true)
 	_, _, err = f.Session(t.Context(), "", SessionOptions{ID: "wakes"})
 	wantCode(t, err, CodeStartFailed)
 	snaps.set(&snaps.failRestore, false)
-	s = f.session(t, "", "wakes")
+	b = f.session(t, "", "wakes")
 
 	// Pausing that fails, then works; a stop, a crash and an eviction of a paused box.
-	pause := func(s *Box) error {
+	pause := func(b *Box) error {
 		f.reg.mu.Lock()
-		seq := s.use.seq
+		seq := b.use.seq
 		f.reg.mu.Unlock()
-		return s.pause(t.Context(), seq)
+		return b.pause(t.Context(), seq)
 	}
 	snaps.set(&snaps.failPause, true)
-	if err := pause(s); err == nil {
+	if err := pause(b); err == nil {
 		t.Error("pause: got no error")
 	}
 	snaps.set(&snaps.failPause, false)
-	if err := pause(s); err != nil {
+	if err := pause(b); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.List(t.Context(), ListRequest{Path: "."}); err != nil {
+	if _, err := b.List(t.Context(), ListRequest{Path: "."}); err != nil {
 		t.Error(err)
 	}
-	if err := pause(s); err != nil {
+	if err := pause(b); err != nil {
 		t.Fatal(err)
 	}
-	f.evict(t, s)
-	s = f.session(t, "", "wakes")
-	if err := pause(s); err != nil {
+	f.evict(t, b)
+	b = f.session(t, "", "wakes")
+	if err := pause(b); err != nil {
 		t.Fatal(err)
 	}
-	f.life.terminate(s, ReasonCrashed, "as the test wants") // its record stays
-	<-s.freed
+	f.life.terminate(b, ReasonCrashed, "as the test wants") // its record stays
+	<-b.freed
 	if got := f.List("", KindSession); len(got) != 1 || got[0].State != StateHibernated {
 		t.Errorf("after a crash: got %+v, want the box as it was written", got)
 	}
@@ -430,15 +430,15 @@ func walkRareTransitions(t *testing.T, h *history) {
 	}
 
 	// A box that cannot be written when it leaves memory stays, paused or not.
-	s = f.session(t, "", "unwritten")
+	b = f.session(t, "", "unwritten")
 	snaps.set(&snaps.failWrite, true)
-	f.evict(t, s)
+	f.evict(t, b)
 	f.clock.add(lastBackoff)
-	if err := pause(s); err != nil {
+	if err := pause(b); err != nil {
 		t.Fatal(err)
 	}
-	f.evict(t, s)
-	if got := f.stateOf(s); got != statePaused {
+	f.evict(t, b)
+	if got := f.stateOf(b); got != statePaused {
 		t.Errorf("a paused box that could not be written is %v", got)
 	}
 	snaps.set(&snaps.failWrite, false)
@@ -448,13 +448,13 @@ func walkRareTransitions(t *testing.T, h *history) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := pause(s); err != nil {
+	if err := pause(b); err != nil {
 		t.Fatal(err)
 	}
 	snaps.set(&snaps.failRestore, true)
 	_, err = f.Restore(t.Context(), "", KindSession, saved.ID, RestoreOptions{Into: "unwritten"})
 	wantCode(t, err, CodeStartFailed)
-	if got := f.stateOf(s); got != statePaused {
+	if got := f.stateOf(b); got != statePaused {
 		t.Errorf("after a rollback that failed, a paused box is %v", got)
 	}
 	snaps.set(&snaps.failRestore, false)
@@ -529,19 +529,19 @@ func walkRareTransitions(t *testing.T, h *history) {
 }
 
 // evict evicts a box and waits until it is out of memory, or stays after all.
-func (f *fixture) evict(t *testing.T, s *Box) {
+func (f *fixture) evict(t *testing.T, b *Box) {
 	t.Helper()
 	f.reg.mu.Lock()
-	freed := s.freed
-	f.life.unloadLocked(s, ReasonEvicted, "as the test wants")
+	freed := b.freed
+	f.life.unloadLocked(b, ReasonEvicted, "as the test wants")
 	f.reg.mu.Unlock()
 	<-freed
 }
 
-func (f *fixture) stateOf(s *Box) state {
+func (f *fixture) stateOf(b *Box) state {
 	f.reg.mu.Lock()
 	defer f.reg.mu.Unlock()
-	return s.state
+	return b.state
 }
 
 // A box that is stopped while a call wakes it does not come back.
@@ -558,8 +558,8 @@ func TestStop_WhileWaking(t *testing.T) {
 	eventually(t, "the box is being woken", func() bool {
 		f.reg.mu.Lock()
 		defer f.reg.mu.Unlock()
-		s := f.reg.boxes[key{"", KindSession, "x"}]
-		return s != nil && s.state == stateWaking
+		b := f.reg.boxes[key{"", KindSession, "x"}]
+		return b != nil && b.state == stateWaking
 	})
 	if found, err := f.Stop(t.Context(), "", KindSession, "x"); !found || err != nil {
 		t.Errorf("stop: got %t, %v", found, err)

@@ -33,18 +33,18 @@ func (r *registry) list(owner Owner, kind Kind) (infos []Info, known map[key]boo
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	known = make(map[key]bool)
-	add := func(s *Box) {
-		known[s.key] = true
-		infos = append(infos, s.infoLocked())
+	add := func(b *Box) {
+		known[b.key] = true
+		infos = append(infos, b.infoLocked())
 	}
-	for k, s := range r.boxes {
-		if k.owner == owner && (kind == "" || k.kind == kind) && (r.hibernates() || !r.expiredLocked(s)) {
-			add(s)
+	for k, b := range r.boxes {
+		if k.owner == owner && (kind == "" || k.kind == kind) && (r.hibernates() || !r.expiredLocked(b)) {
+			add(b)
 		}
 	}
-	for s := range r.freeing {
-		if s.key.owner == owner && (kind == "" || s.key.kind == kind) && s.recordStays && r.boxes[s.key] == nil {
-			add(s)
+	for b := range r.freeing {
+		if b.key.owner == owner && (kind == "" || b.key.kind == kind) && b.recordStays && r.boxes[b.key] == nil {
+			add(b)
 		}
 	}
 	return infos, known
@@ -77,27 +77,27 @@ func (r *registry) stats() Stats {
 	for reason, n := range r.ended {
 		st.Ended[reason] = n
 	}
-	for k, s := range r.boxes {
-		st.States[s.stateLocked()]++
-		st.Boxes[Class{s.stateLocked(), k.kind, s.flavor}]++
-		st.Flavors[s.flavor]++
+	for k, b := range r.boxes {
+		st.States[b.stateLocked()]++
+		st.Boxes[Class{b.stateLocked(), k.kind, b.flavor}]++
+		st.Flavors[b.flavor]++
 		if k.kind == KindSession {
 			st.Sessions++
 		} else {
 			st.Contexts++
 		}
-		if s.disk.failures > 0 {
+		if b.disk.failures > 0 {
 			st.Unwritten++
 		}
-		l := s.flavor.Limits()
+		l := b.flavor.Limits()
 		st.MemoryMB += l.MemoryMB
 		st.CPUs += l.CPUs
-		queued := s.commands.waiting()
-		for _, k := range s.kernels {
+		queued := b.commands.waiting()
+		for _, k := range b.kernels {
 			queued += k.runs.waiting()
 		}
 		st.Queued += queued
-		st.Running += s.use.calls - queued
+		st.Running += b.use.calls - queued
 	}
 	return st
 }

@@ -17,9 +17,9 @@ func (m *Manager) Stop(ctx context.Context, owner Owner, kind Kind, id string) (
 	op := "stop " + string(kind)
 	k := key{owner, kind, id}
 	for {
-		s, leaving, err := m.life.stop(ctx, op, k)
+		b, leaving, err := m.life.stop(ctx, op, k)
 		if err != nil {
-			return s != nil, err
+			return b != nil, err
 		}
 		if leaving == nil {
 			return m.stopHibernated(op, k)
@@ -29,7 +29,7 @@ func (m *Manager) Stop(ctx context.Context, owner Owner, kind Kind, id string) (
 		case <-ctx.Done():
 			return true, cancelled(op, k, context.Cause(ctx))
 		}
-		if s != nil {
+		if b != nil {
 			return true, nil
 		}
 	}
@@ -38,30 +38,30 @@ func (m *Manager) Stop(ctx context.Context, owner Owner, kind Kind, id string) (
 // stop ends the live box of a key; nil if there is none. leaving is closed when the box
 // has left memory or, without a box, when one of that key that is being hibernated has
 // left memory or stays; nil if there is neither.
-func (l *lifecycle) stop(ctx context.Context, op string, k key) (s *Box, leaving <-chan struct{}, err error) {
+func (l *lifecycle) stop(ctx context.Context, op string, k key) (b *Box, leaving <-chan struct{}, err error) {
 	l.reg.mu.Lock()
 	defer l.reg.mu.Unlock()
-	s, err = l.reg.findLocked(op, k)
+	b, err = l.reg.findLocked(op, k)
 	if err != nil {
 		return nil, nil, err
 	}
-	if s == nil {
+	if b == nil {
 		if hibernating := l.reg.freeingLocked(k); hibernating != nil {
 			leaving = hibernating.freed
 		}
 		return nil, leaving, nil
 	}
-	if !l.hibernates() && l.expireLocked(s) {
+	if !l.hibernates() && l.expireLocked(b) {
 		return nil, nil, nil
 	}
 	if k.kind == KindContext {
-		defer l.reg.undrainLocked(s)
-		if err := l.reg.drainLocked(ctx, op, s); err != nil {
-			return s, nil, err
+		defer l.reg.undrainLocked(b)
+		if err := l.reg.drainLocked(ctx, op, b); err != nil {
+			return b, nil, err
 		}
 	}
-	l.terminateLocked(s, ReasonStopped, "")
-	return s, s.freed, nil
+	l.terminateLocked(b, ReasonStopped, "")
+	return b, b.freed, nil
 }
 
 // stopHibernated removes a hibernated box.

@@ -15,15 +15,15 @@ import (
 // written to disk and called again.
 func crashed(t *testing.T, f *fixture) {
 	t.Helper()
-	s := f.session(t, "bob", "x")
-	run(t, s, "x = 1")
-	if !f.life.save(t.Context(), s, f.records.writes.enter("bob")) {
+	b := f.session(t, "bob", "x")
+	run(t, b, "x = 1")
+	if !f.life.save(t.Context(), b, f.records.writes.enter("bob")) {
 		t.Fatal("the box was not written")
 	}
 	f.clock.add(time.Second)
-	run(t, s, "x = 2")
+	run(t, b, "x = 2")
 	f.engine.last().exit <- engine.Exit{Reason: engine.ExitCrashed}
-	eventually(t, "the box has ended", func() bool { return f.stateOf(s) == stateHibernated })
+	eventually(t, "the box has ended", func() bool { return f.stateOf(b) == stateHibernated })
 }
 
 // wantReport acquires the session, and wants to learn that its latest state was lost.
@@ -136,8 +136,8 @@ func TestLease_ReportsWhatACancelledCallWoke(t *testing.T) {
 		}
 		second <- lease
 	}()
-	s := waking()
-	eventually(t, "both calls wait", func() bool { f.reg.mu.Lock(); defer f.reg.mu.Unlock(); return len(s.use.pins) == 2 })
+	b := waking()
+	eventually(t, "both calls wait", func() bool { f.reg.mu.Lock(); defer f.reg.mu.Unlock(); return len(b.use.pins) == 2 })
 	cancel()
 	wantCode(t, <-first, CodeCancelled)
 	f.engine.set(nil, nil)
@@ -210,13 +210,13 @@ func TestReport_OfLostBoxSurvivesHibernation(t *testing.T) {
 	if _, err := f.Stop(t.Context(), "bob", KindSession, "x"); err != nil {
 		t.Fatal(err)
 	}
-	s, lease, err := f.Session(t.Context(), "bob", SessionOptions{ID: "x"})
+	b, lease, err := f.Session(t.Context(), "bob", SessionOptions{ID: "x"})
 	if err != nil || lease.Lost == nil {
 		t.Fatalf("after a stop: got the lease %+v, %v; want the report of a stopped box", lease, err)
 	}
 	lease.Settle(false)
 	lease.Release()
-	f.evict(t, s)
+	f.evict(t, b)
 	_, lease, err = f.Session(t.Context(), "bob", SessionOptions{ID: "x"})
 	if err != nil || lease.Woken == nil || lease.Lost == nil || lease.Lost.Reason != ReasonStopped {
 		t.Errorf("after the hibernation: got the lease %+v, %v; want the report of a stopped box", lease, err)
@@ -266,11 +266,11 @@ func TestReport_FitsIntoRecord(t *testing.T) {
 	long := strings.Repeat("\"\\", 500)
 	tomb := &Tombstone{ID: long[:maxID], Name: long[:maxName], Owner: Owner(long[:256]), Kind: KindSession, Reason: ReasonDisk, Detail: long, At: time.Now()}
 	f, _ := newSnapFixture(t, neverIdle)
-	s := f.session(t, "bob", "x")
+	b := f.session(t, "bob", "x")
 	f.reg.mu.Lock()
-	s.report = &report{Lost: tomb, Woken: &Woken{Saved: time.Now(), Behind: true, Why: tomb, Rescued: &Rescue{Why: long, NoFiles: long, Examples: []string{long}, Aside: "aside"}}}
+	b.report = &report{Lost: tomb, Woken: &Woken{Saved: time.Now(), Behind: true, Why: tomb, Rescued: &Rescue{Why: long, NoFiles: long, Examples: []string{long}, Aside: "aside"}}}
 	f.reg.mu.Unlock()
-	f.evict(t, s)
+	f.evict(t, b)
 	_, lease, err := f.Session(t.Context(), "bob", SessionOptions{ID: "x"})
 	if err != nil || lease.Lost == nil || lease.Woken == nil || !lease.Woken.Behind || lease.Woken.Why == nil || lease.Woken.Rescued == nil || lease.Woken.Rescued.Aside != "aside" {
 		t.Errorf("got the lease %+v, %v; want the whole report", lease, err)
@@ -282,9 +282,9 @@ func TestReport_FitsIntoRecord(t *testing.T) {
 // reaches the box, loses nothing: the next wake reports no loss.
 func TestWake_AbandonedLosesNothing(t *testing.T) {
 	f, _ := newSnapFixture(t, neverIdle)
-	s := f.session(t, "bob", "x")
-	run(t, s, "x = 41")
-	f.evict(t, s)
+	b := f.session(t, "bob", "x")
+	run(t, b, "x = 41")
+	f.evict(t, b)
 	hold := make(chan struct{})
 	f.engine.set(nil, hold)
 	first := make(chan error, 1)

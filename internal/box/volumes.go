@@ -52,28 +52,28 @@ func (m *Manager) ReviseVolumes(owner Owner) {
 	if m.reg.phase != phaseOpen {
 		return
 	}
-	for _, s := range m.reg.lastUsedLocked() {
-		if s.key.owner == owner && s.machine != nil {
-			m.life.reviseVolumesLocked(s, want)
+	for _, b := range m.reg.lastUsedLocked() {
+		if b.key.owner == owner && b.machine != nil {
+			m.life.reviseVolumesLocked(b, want)
 		}
 	}
 }
 
 // reviseVolumesLocked takes a box out of memory if its volumes differ from want.
-func (l *lifecycle) reviseVolumesLocked(s *Box, want []engine.Mount) {
-	over, within := frozenSince(s.maker.Volumes, want), frozenSince(want, s.maker.Volumes)
+func (l *lifecycle) reviseVolumesLocked(b *Box, want []engine.Mount) {
+	over, within := frozenSince(b.maker.Volumes, want), frozenSince(want, b.maker.Volumes)
 	switch {
-	case !s.state.live():
+	case !b.state.live():
 	case len(over) > 0:
 		detail := fmt.Sprintf("the volume %s is over its quota, and boxes may only read it now", strings.Join(over, " and "))
-		if s.revised { // it could not be hibernated, and still writes
-			l.terminateLocked(s, ReasonEvicted, detail)
+		if b.revised { // it could not be hibernated, and still writes
+			l.terminateLocked(b, ReasonEvicted, detail)
 			return
 		}
-		s.revised = true
-		l.unloadLocked(s, ReasonEvicted, detail)
-	case len(within) > 0 && s.use.calls == 0 && len(s.use.pins) == 0 && (s.state == stateReady || s.state == statePaused):
-		l.unloadLocked(s, ReasonEvicted, fmt.Sprintf("the volume %s is within its quota, and boxes may write to it again", strings.Join(within, " and ")))
+		b.revised = true
+		l.unloadLocked(b, ReasonEvicted, detail)
+	case len(within) > 0 && b.use.calls == 0 && len(b.use.pins) == 0 && (b.state == stateReady || b.state == statePaused):
+		l.unloadLocked(b, ReasonEvicted, fmt.Sprintf("the volume %s is within its quota, and boxes may write to it again", strings.Join(within, " and ")))
 	}
 }
 

@@ -218,12 +218,12 @@ var proofs = map[string][2]string{
 func prove(ctx context.Context, m *box.Manager, language string) finding {
 	name := "box " + language
 	begin := time.Now()
-	s, err := m.CreateContext(ctx, "", box.ContextOptions{Name: "doctor", Language: language})
+	b, err := m.CreateContext(ctx, "", box.ContextOptions{Name: "doctor", Language: language})
 	if err != nil {
 		return failed(name, err)
 	}
 	booted := time.Now()
-	res, err := s.Run(ctx, box.RunRequest{Code: proofs[language][0], Language: language})
+	res, err := b.Run(ctx, box.RunRequest{Code: proofs[language][0], Language: language})
 	if err != nil {
 		return failed(name, err)
 	}
@@ -231,7 +231,7 @@ func prove(ctx context.Context, m *box.Manager, language string) finding {
 	if strings.TrimSpace(res.Stdout) != proofs[language][1] {
 		return finding{name, levelFail, fmt.Sprintf("%s printed %q: %s", proofs[language][0], res.Stdout, res.Stderr), "report this with the output of glovebox doctor --json"}
 	}
-	if _, err := m.Stop(ctx, "", box.KindContext, s.ID()); err != nil {
+	if _, err := m.Stop(ctx, "", box.KindContext, b.ID()); err != nil {
 		return failed(name, err)
 	}
 	return finding{Name: name, Level: levelOK, Detail: fmt.Sprintf("booted in %d ms, ran code in %.1f ms",

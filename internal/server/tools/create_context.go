@@ -19,21 +19,21 @@ var createContext = define(info{
 	if err != nil {
 		return createContextOut{}, err
 	}
-	s, err := c.Boxes.CreateContext(ctx, c.Owner, box.ContextOptions{
+	b, err := c.Boxes.CreateContext(ctx, c.Owner, box.ContextOptions{
 		Name: in.Name, Language: string(template), Named: named, Description: in.Description, Flavor: box.Flavor(in.Flavor), Network: in.Network,
 	})
 	if err != nil {
 		return createContextOut{}, err
 	}
-	b := s.Info()
+	info := b.Info()
 	language := "Python"
-	if b.Language == box.JavaScript {
+	if info.Language == box.JavaScript {
 		language = "JavaScript"
 	}
 	return createContextOut{
-		ContextID: b.ID, Name: b.Name, Language: b.Language, Description: b.Description,
-		Flavor: string(b.Flavor), CreatedAt: formatTime(b.Created), Status: "active",
-		Message: language + " context created successfully" + notCopied(s) + spaced(networkNote(s)), source: string(b.Source),
+		ContextID: info.ID, Name: info.Name, Language: info.Language, Description: info.Description,
+		Flavor: string(info.Flavor), CreatedAt: formatTime(info.Created), Status: "active",
+		Message: language + " context created successfully" + notCopied(b) + spaced(networkNote(b)), source: string(info.Source),
 	}, nil
 })
 

@@ -18,12 +18,12 @@ var forkContext = define(info{
 	if err != nil {
 		return copiedContextOut{}, err
 	}
-	s, lease, err := c.Boxes.Fork(ctx, c.Owner, box.KindContext, id, box.ForkOptions{Name: in.Name, Description: in.Description})
+	b, lease, err := c.Boxes.Fork(ctx, c.Owner, box.KindContext, id, box.ForkOptions{Name: in.Name, Description: in.Description})
 	if err != nil {
 		return copiedContextOut{}, err
 	}
 	c.hold(lease)
-	return newCopiedContextOut(s, copyLossOf(lease, box.KindContext), "Context forked successfully; the two are independent"), nil
+	return newCopiedContextOut(b, copyLossOf(lease, box.KindContext), "Context forked successfully; the two are independent"), nil
 })
 
 type forkContextIn struct {

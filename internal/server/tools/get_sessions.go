@@ -22,8 +22,8 @@ var getSessions = define(info{
 	if err != nil {
 		return out, err
 	}
-	for _, b := range boxes {
-		if in.SessionID != "" && in.SessionID != b.ID {
+	for _, info := range boxes {
+		if in.SessionID != "" && in.SessionID != info.ID {
 			continue
 		}
 		out.Total++
@@ -31,8 +31,8 @@ var getSessions = define(info{
 			continue
 		}
 		out.Sessions = append(out.Sessions, sessionItem{
-			SessionID: b.ID, Language: b.Language, Template: templateName(b), Flavor: string(b.Flavor),
-			CreatedAt: formatTime(b.Created), LastAccessed: formatTime(b.LastUsed), Status: string(b.State),
+			SessionID: info.ID, Language: info.Language, Template: templateName(info), Flavor: string(info.Flavor),
+			CreatedAt: formatTime(info.Created), LastAccessed: formatTime(info.LastUsed), Status: string(info.State),
 		})
 	}
 	if out.Total == len(out.Sessions) {

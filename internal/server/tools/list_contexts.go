@@ -18,8 +18,8 @@ var listContexts = define(info{
 	if err != nil {
 		return out, err
 	}
-	for _, b := range boxes {
-		status := contextStatus(b.State)
+	for _, info := range boxes {
+		status := contextStatus(info.State)
 		if status == "" {
 			continue
 		}
@@ -28,8 +28,8 @@ var listContexts = define(info{
 			continue
 		}
 		out.Contexts = append(out.Contexts, contextItem{
-			ContextID: b.ID, Name: b.Name, Description: brief(b.Description, maxNote), Language: b.Language,
-			Status: status, CreatedAt: formatTime(b.Created), LastUsed: formatTime(b.LastUsed),
+			ContextID: info.ID, Name: info.Name, Description: brief(info.Description, maxNote), Language: info.Language,
+			Status: status, CreatedAt: formatTime(info.Created), LastUsed: formatTime(info.LastUsed),
 		})
 	}
 	return out, nil

@@ -47,9 +47,9 @@ func recordFields(ctx context.Context, v any) {
 
 // recordBox records the box that a call uses. The client may have passed its name, or
 // no id at all.
-func recordBox(ctx context.Context, s *box.Box) {
-	if r, _ := ctx.Value(recordKey{}).(*Record); r != nil && s != nil {
-		r.set(s.ID())
+func recordBox(ctx context.Context, b *box.Box) {
+	if r, _ := ctx.Value(recordKey{}).(*Record); r != nil && b != nil {
+		r.set(b.ID())
 	}
 }
 

@@ -22,7 +22,7 @@ var restoreContext = define(info{
 	if err != nil {
 		return restoreContextOut{}, err
 	}
-	s, err := c.Boxes.Restore(ctx, c.Owner, box.KindContext, in.SnapshotID, box.RestoreOptions{
+	b, err := c.Boxes.Restore(ctx, c.Owner, box.KindContext, in.SnapshotID, box.RestoreOptions{
 		Into: into, Name: in.Name, Description: in.Description,
 	})
 	if e, ok := errors.AsType[*box.Error](err); ok && e.Code == box.CodeNotFound && e.Context["context_id"] != "" {
@@ -35,7 +35,7 @@ var restoreContext = define(info{
 	if in.ContextID != "" {
 		message = "Context rolled back to the snapshot successfully"
 	}
-	return restoreContextOut{newCopiedContextOut(s, copyLoss{}, message), in.ContextID != ""}, nil
+	return restoreContextOut{newCopiedContextOut(b, copyLoss{}, message), in.ContextID != ""}, nil
 })
 
 type restoreContextIn struct {

@@ -16,19 +16,19 @@ var restoreSession = define(info{
 	set: Snapshots, needs: Sessions, family: sessionErrors, destructive: true,
 }, func(ctx context.Context, c *Call, in restoreSessionIn) (restoreSessionOut, error) {
 	back := in.SessionID != ""
-	s, err := c.Boxes.Restore(ctx, c.Owner, box.KindSession, in.SnapshotID, box.RestoreOptions{Into: in.SessionID})
+	b, err := c.Boxes.Restore(ctx, c.Owner, box.KindSession, in.SnapshotID, box.RestoreOptions{Into: in.SessionID})
 	if noSuchSession(err) {
 		back = false
-		s, err = c.Boxes.Restore(ctx, c.Owner, box.KindSession, in.SnapshotID, box.RestoreOptions{ID: in.SessionID})
+		b, err = c.Boxes.Restore(ctx, c.Owner, box.KindSession, in.SnapshotID, box.RestoreOptions{ID: in.SessionID})
 	}
 	if err != nil {
 		return restoreSessionOut{}, err
 	}
-	text := "Session " + s.ID() + " is made of snapshot " + in.SnapshotID
+	text := "Session " + b.ID() + " is made of snapshot " + in.SnapshotID
 	if back {
-		text = "Session " + s.ID() + " is rolled back to snapshot " + in.SnapshotID
+		text = "Session " + b.ID() + " is rolled back to snapshot " + in.SnapshotID
 	}
-	return restoreSessionOut{newCopiedSessionOut(s, copyLoss{}, text), back}, nil
+	return restoreSessionOut{newCopiedSessionOut(b, copyLoss{}, text), back}, nil
 })
 
 // noSuchSession reports whether err says that a session, not a snapshot, is not

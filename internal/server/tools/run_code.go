@@ -18,18 +18,18 @@ var runCode = define(info{
 	calls:    codeCalls, offline: offlineRun,
 	set: Contexts, family: runErrors, destructive: true, long: true,
 }, func(ctx context.Context, c *Call, in runCodeIn) (runCodeOut, error) {
-	s, lease, own, err := c.context(ctx, in.ContextID)
+	b, lease, own, err := c.context(ctx, in.ContextID)
 	if err != nil {
 		return runCodeOut{}, err
 	}
-	res, err := s.Run(ctx, box.RunRequest{Code: in.Code, Timeout: seconds(in.Timeout), Progress: c.Progress, Calls: c.calls(s.ID())})
+	res, err := b.Run(ctx, box.RunRequest{Code: in.Code, Timeout: seconds(in.Timeout), Progress: c.Progress, Calls: c.calls(b.ID())})
 	if err != nil {
-		return runCodeOut{}, c.explainParked(s, err)
+		return runCodeOut{}, c.explainParked(b, err)
 	}
 	out := runCodeOut{
 		Stdout: res.Stdout, Stderr: res.Stderr, Success: res.Success,
 		ExecutionTime: math.Round(res.Duration.Seconds()*1e6) / 1e6,
-		ContextID:     s.ID(), TimedOut: res.TimedOut, Figures: figures(res.Images), Network: newNetworkOut(res.Refused, res.RefusedMore),
+		ContextID:     b.ID(), TimedOut: res.TimedOut, Figures: figures(res.Images), Network: newNetworkOut(res.Refused, res.RefusedMore),
 	}
 	if res.Error != nil {
 		out.Error = strings.TrimSuffix(echo(res.Error.Name+": "+res.Error.Value), ": ")
@@ -42,7 +42,7 @@ var runCode = define(info{
 	if own {
 		out.ContextCreated = lease.Created
 		if c.Client == nil {
-			out.Notes = append(out.Notes, "This call made a new context, since it named none: pass context_id "+s.ID()+" to continue in it.")
+			out.Notes = append(out.Notes, "This call made a new context, since it named none: pass context_id "+b.ID()+" to continue in it.")
 		}
 	}
 	return out, nil

@@ -46,15 +46,15 @@ func (o copiedContextOut) present() presentation {
 	return presentation{asJSON: true, meta: mcp.Meta{metaSource: string(o.source)}}
 }
 
-func newCopiedContextOut(s *box.Box, loss copyLoss, message string) copiedContextOut {
-	b := s.Info()
-	message += notCopied(s)
-	return copiedContextOut{ContextID: b.ID, Name: b.Name, Language: b.Language, Message: message, copyLoss: loss.and(s.Rescued()), source: b.Source}
+func newCopiedContextOut(b *box.Box, loss copyLoss, message string) copiedContextOut {
+	info := b.Info()
+	message += notCopied(b)
+	return copiedContextOut{ContextID: info.ID, Name: info.Name, Language: info.Language, Message: message, copyLoss: loss.and(b.Rescued()), source: info.Source}
 }
 
 // notCopied describes the state that a copy lacks, "" if none.
-func notCopied(s *box.Box) string {
-	if r := s.Rescued(); r != nil {
+func notCopied(b *box.Box) string {
+	if r := b.Rescued(); r != nil {
 		return ". " + r.Explain()
 	}
 	return ""
@@ -72,11 +72,11 @@ type copiedSessionOut struct {
 	source box.Source
 }
 
-func newCopiedSessionOut(s *box.Box, loss copyLoss, text string) copiedSessionOut {
-	b := s.Info()
+func newCopiedSessionOut(b *box.Box, loss copyLoss, text string) copiedSessionOut {
+	info := b.Info()
 	return copiedSessionOut{
-		SessionID: b.ID, Language: b.Language, Template: templateName(b), Flavor: string(b.Flavor),
-		copyLoss: loss.and(s.Rescued()), text: text + notCopied(s), source: b.Source,
+		SessionID: info.ID, Language: info.Language, Template: templateName(info), Flavor: string(info.Flavor),
+		copyLoss: loss.and(b.Rescued()), text: text + notCopied(b), source: info.Source,
 	}
 }
 

@@ -135,12 +135,12 @@ func templateOf(language, template string) (builtin box.Template, named string, 
 }
 
 // templateName returns the name of the template that a box came from.
-func templateName(b box.Info) string { return cmp.Or(b.Named, string(b.Template)) }
+func templateName(info box.Info) string { return cmp.Or(info.Named, string(info.Template)) }
 
 // context leases the box of run_code until the call ends: a context by its id or unique
 // name, a session or, for "", "default" and words for a missing value, the client's default
 // context, which own reports.
-func (c *Call) context(ctx context.Context, id string) (s *box.Box, lease box.Lease, own bool, err error) {
+func (c *Call) context(ctx context.Context, id string) (b *box.Box, lease box.Lease, own bool, err error) {
 	var kind box.Kind
 	if id != "" {
 		if kind, err = c.Boxes.Find(c.Owner, id); err != nil {
@@ -153,15 +153,15 @@ func (c *Call) context(ctx context.Context, id string) (s *box.Box, lease box.Le
 	}
 	switch own = id == "" || id == box.DefaultContextID && !there; {
 	case own:
-		s, lease, err = c.Boxes.DefaultContext(ctx, c.Owner, c.Client)
+		b, lease, err = c.Boxes.DefaultContext(ctx, c.Owner, c.Client)
 	case kind == box.KindSession:
-		s, lease, err = c.Boxes.Session(ctx, c.Owner, box.SessionOptions{ID: id})
+		b, lease, err = c.Boxes.Session(ctx, c.Owner, box.SessionOptions{ID: id})
 	default:
-		s, lease, err = c.Boxes.Context(ctx, c.Owner, id)
+		b, lease, err = c.Boxes.Context(ctx, c.Owner, id)
 	}
 	c.hold(lease)
-	recordBox(ctx, s)
-	return s, lease, own, err
+	recordBox(ctx, b)
+	return b, lease, own, err
 }
 
 // contextID returns the id of the client's default context for "default", unless a
@@ -190,14 +190,14 @@ func meansNone(id string) bool {
 func isContextID(id string) bool { return strings.HasPrefix(id, "ctx-") && len(id) == len("ctx-")+36 }
 
 // matches returns an error if a context does not have the requested properties.
-func matches(b box.Info, template box.Template, named string, flavor box.Flavor) error {
+func matches(info box.Info, template box.Template, named string, flavor box.Flavor) error {
 	switch {
-	case named != "" && named != b.Named:
-		return invalid("template", "Context %s came from the template '%s', not '%s'. Leave out the template, or use another context", b.ID, templateName(b), clip(named))
-	case template != "" && template != b.Template:
-		return invalid("language", "Context %s has the language '%s', not '%s'. Leave out the language, or use another context", b.ID, b.Language, template.Language())
-	case flavor != "" && flavor != b.Flavor:
-		return invalid("flavor", "Context %s has the flavor '%s', not '%s'. Leave out the flavor, or use another context", b.ID, b.Flavor, flavor)
+	case named != "" && named != info.Named:
+		return invalid("template", "Context %s came from the template '%s', not '%s'. Leave out the template, or use another context", info.ID, templateName(info), clip(named))
+	case template != "" && template != info.Template:
+		return invalid("language", "Context %s has the language '%s', not '%s'. Leave out the language, or use another context", info.ID, info.Language, template.Language())
+	case flavor != "" && flavor != info.Flavor:
+		return invalid("flavor", "Context %s has the flavor '%s', not '%s'. Leave out the flavor, or use another context", info.ID, info.Flavor, flavor)
 	}
 	return nil
 }
@@ -229,8 +229,8 @@ func (c *Call) suggest(id string, err error) error {
 func (c *Call) didYouMean(id string) string {
 	var ids []string
 	boxes, _ := c.Boxes.List(c.Owner, "") // without a list there is no suggestion
-	for _, b := range boxes {
-		ids = append(ids, b.ID)
+	for _, info := range boxes {
+		ids = append(ids, info.ID)
 	}
 	if near := nearestID(id, ids); near != "" {
 		return " Did you mean " + near + "?"
@@ -249,9 +249,9 @@ func (c *Call) isCut(id string) bool {
 	}
 	var whole []string
 	boxes, _ := c.Boxes.List(c.Owner, "") // acquiring the box reports the error
-	for _, b := range boxes {
-		if strings.HasPrefix(b.ID, beginning) && b.ID != beginning {
-			whole = append(whole, b.ID)
+	for _, info := range boxes {
+		if strings.HasPrefix(info.ID, beginning) && info.ID != beginning {
+			whole = append(whole, info.ID)
 		}
 	}
 	return len(whole) == 1 && (beginning != id || isGenerated(whole[0]))
