@@ -136,7 +136,9 @@ func (m *Manager) attempt(ctx context.Context, q *search) attempt {
 		}
 		r = nil
 	case r.Saved.IsZero():
-		if !m.life.removeLost(r) {
+		if removed, err := m.life.removeLost(q.op, r); err != nil {
+			return failed(err)
+		} else if !removed {
 			return attempt{}
 		}
 		r = nil

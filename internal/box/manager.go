@@ -147,5 +147,8 @@ func (m *Manager) Owners() map[string]string {
 }
 
 // OnRemoving remembers hibernated boxes that are gone for good. The store of snapshots calls
-// it before it removes their records.
-func (m *Manager) OnRemoving(records []snapshot.Removed) { m.life.remember(records) }
+// it before it removes their records. It returns the ids of the records that must stay, with the
+// reason: the limits of the networks of their boxes could not be written for other servers.
+func (m *Manager) OnRemoving(records []snapshot.Removed) (stay []string, err error) {
+	return m.life.remember(records)
+}

@@ -19,7 +19,7 @@ func serverOn(t *testing.T, dir string, with func(*fixture, *snapshot.Config)) *
 	t.Helper()
 	return newFixtureWith(t, nil, func(f *fixture, parts *Parts) {
 		store := snapshot.Config{Dir: filepath.Join(dir, "snapshots"), MaxBytes: 1 << 30, Now: f.clock.Now,
-			Removing: func(r []snapshot.Removed) { f.OnRemoving(r) }}
+			Removing: func(r []snapshot.Removed) ([]string, error) { return f.OnRemoving(r) }}
 		with(f, &store)
 		var err error
 		if parts.Snapshots, err = snapshot.Open(store); err != nil {
@@ -72,7 +72,9 @@ func TestNarrow_AfterALossOnAnotherServer(t *testing.T) {
 		removed = append(removed, snapshot.Removed{Why: why, Record: snapshot.Record{Meta: snapshot.Meta{
 			Class: snapshot.Box, Owner: "bob", Kind: string(KindSession), BoxID: string(why), Template: "python", Flavor: "small", Limits: limits}}})
 	}
-	a.OnRemoving(removed)
+	if stay, err := a.OnRemoving(removed); err != nil || len(stay) > 0 {
+		t.Errorf("removing records whose limits can be shared: %q, %v", stay, err)
+	}
 	for _, r := range removed {
 		b.session(t, "bob", r.BoxID)
 		nets.limited(t, "after the other server removed a record as "+string(r.Why), "bob/"+r.BoxID, "box a")
@@ -86,8 +88,8 @@ func TestNarrow_BeforeASweepRemovesTheRecord(t *testing.T) {
 	shared := make(map[string]snapshot.Why) // why each record was removed that was there with its limits in the file
 	f := serverOn(t, t.TempDir(), func(f *fixture, cfg *snapshot.Config) {
 		cfg.MaxAge = time.Hour
-		cfg.Removing = func(removed []snapshot.Removed) {
-			f.OnRemoving(removed)
+		cfg.Removing = func(removed []snapshot.Removed) ([]string, error) {
+			stay, failed := f.OnRemoving(removed)
 			tombstones := f.life.maintainer.tombstoneFile()
 			file, err := tombstones.Read()
 			if err != nil {
@@ -102,6 +104,7 @@ func TestNarrow_BeforeASweepRemovesTheRecord(t *testing.T) {
 					shared[r.BoxID] = r.Why
 				}
 			}
+			return stay, failed
 		}
 	})
 	meta := func(id string) snapshot.Meta {
@@ -123,5 +126,58 @@ func TestNarrow_BeforeASweepRemovesTheRecord(t *testing.T) {
 	want := map[string]snapshot.Why{"lost": snapshot.Lost, "old": snapshot.Age, "old too": snapshot.Age}
 	if !maps.Equal(shared, want) {
 		t.Errorf("the limits of these were shared while the record was there: %v, want %v", shared, want)
+	}
+}
+
+// A narrow box whose limits cannot be written to the file of all servers keeps its record, and
+// nobody is told that it is gone, until a sweep can write them. Other boxes go meanwhile.
+func TestNarrow_RecordStaysUntilItsLimitsAreShared(t *testing.T) {
+	dir := t.TempDir()
+	f := serverOn(t, dir, func(_ *fixture, cfg *snapshot.Config) { cfg.MaxAge = time.Hour })
+	meta := func(id string, limits snapshot.NetLimits) snapshot.Meta {
+		now := f.clock.Now()
+		return snapshot.Meta{Class: snapshot.Box, Owner: "bob", Kind: string(KindSession), BoxID: id, Template: "python", Flavor: "small",
+			Limits: limits, Created: now, Used: now}
+	}
+	for id, limits := range map[string]snapshot.NetLimits{"narrow": {{Of: snapshot.OfBox}}, "wide": nil} {
+		lease, err := f.parts.Snapshots.Create(meta(id, limits))
+		if err == nil {
+			err = lease.Write(t.Context(), meta(id, limits), 0, func(context.Context, string) error { return nil })
+		}
+		if err = errors.Join(err, lease.Release()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(when, id string, wantRecord bool) {
+		t.Helper()
+		k := key{"bob", KindSession, id}
+		r, err := f.records.find("test", k)
+		if err != nil || (r != nil) != wantRecord || (f.reg.tombstoneOf(k) == nil) != wantRecord {
+			t.Errorf("%s: %s has the record %+v (%v) and the tombstone %+v; want a record: %v, else a tombstone", when, id, r, err, f.reg.tombstoneOf(k), wantRecord)
+		}
+	}
+	// The file cannot be replaced, as on a full disk, also by root.
+	if err := os.WriteFile(f.parts.Tombstones, []byte("damaged"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f.clock.add(2 * time.Hour)
+	f.life.maintainer.sweepDisk()
+	check("without a file", "narrow", true)
+	check("without a file", "wide", false)
+	if err := os.Remove(f.parts.Tombstones); err != nil {
+		t.Fatal(err)
+	}
+	f.life.maintainer.sweepDisk()
+	check("with a file", "narrow", false)
+	f.reg.mu.Lock()
+	ended := f.reg.ended[ReasonIdle]
+	f.reg.mu.Unlock()
+	if ended != 2 {
+		t.Errorf("%d boxes are counted as expired, want 2", ended)
+	}
+	tombstones := f.life.maintainer.tombstoneFile()
+	file, err := tombstones.Read()
+	if err != nil || !slices.ContainsFunc(file, func(t Tombstone) bool { return t.ID == "narrow" && len(t.Limits) > 0 }) {
+		t.Errorf("the file has %+v, %v, want the limits of narrow", file, err)
 	}
 }

@@ -350,6 +350,34 @@ func (r *registry) recordExit(t *Tombstone) {
 	r.changed.broadcast()
 }
 
+// buryAll adds tombstones of boxes that are about to be gone, except of those that are in memory.
+// withdraw takes back those that nothing has replaced meanwhile.
+func (r *registry) buryAll(all []*Tombstone) (withdraw func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before := make(map[*Tombstone]*Tombstone, len(all))
+	for _, t := range all {
+		if r.boxes[t.key()] == nil {
+			before[t], _ = r.tombstones.lru.Peek(t.key()) // also a mark that the box exists again
+			r.tombstones.add(t)
+		}
+	}
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for t, old := range before {
+			// Merging replaces a tombstone by an equal one.
+			switch there, ok := r.tombstones.lru.Peek(t.key()); {
+			case !ok || there.Reason != t.Reason || !there.At.Equal(t.At):
+			case old != nil:
+				r.tombstones.add(old)
+			default:
+				r.tombstones.lru.Remove(t.key())
+			}
+		}
+	}
+}
+
 // tombstoneOf returns the tombstone of a key or, for a context, of the newest box of
 // that name; nil if there is none.
 func (r *registry) tombstoneOf(k key) *Tombstone {

@@ -96,37 +96,73 @@ func endedSpec(r *snapshot.Record) *spec {
 }
 
 // removeLost removes the record of a box that was lost with its server before
-// anything had been written, and remembers the box; false if another process has it.
-func (l *lifecycle) removeLost(r *snapshot.Record) bool {
+// anything had been written, and remembers the box; false if another process has it. It is an
+// error if the limits of the box could not be shared: then the record stays.
+func (l *lifecycle) removeLost(op string, r *snapshot.Record) (bool, error) {
 	lease, err := l.parts.Snapshots.Acquire(r.ID)
 	if err != nil {
-		return errors.Is(err, snapshot.ErrNotFound)
+		return errors.Is(err, snapshot.ErrNotFound), nil
 	}
 	if lease.Dir() != "" {
 		l.records.release(lease, true)
-		return false
+		return false, nil
 	}
 	// Remembered first, so that there is never neither a record nor a tombstone.
-	l.remember([]snapshot.Removed{{Record: *r, Why: snapshot.Lost}})
-	l.records.release(lease, false)
-	return true
+	stay, err := l.remember([]snapshot.Removed{{Record: *r, Why: snapshot.Lost}})
+	l.records.release(lease, len(stay) > 0)
+	if err != nil {
+		k := recordKey(r)
+		return false, &Error{Code: CodeInternal, Op: op, Msg: fmt.Sprintf("The %s %s was lost with its server, and the limits of its network could not be noted", k.kind, clip(k.id, maxID)),
+			Hint: fmt.Sprintf("The operator can make room on the disk of the server. Then call again. Until then, another %s works.", k.kind), Err: err, Context: k.details()}
+	}
+	return true, nil
+}
+
+// departure is a box whose record is about to be removed.
+type departure struct {
+	record string // its id
+	tomb   *Tombstone
 }
 
 // remember makes tombstones of hibernated boxes whose records are about to be removed, and
 // shares those with limits at once: another server finds the record or the limits in the file.
-func (l *lifecycle) remember(removed []snapshot.Removed) {
-	limited := false
+// It returns the records whose limits it could not share, with the reason; these must stay, and
+// their boxes are not forgotten.
+func (l *lifecycle) remember(removed []snapshot.Removed) (stay []string, err error) {
+	var all []departure
+	var limited []*Tombstone
 	for i := range removed {
-		ended := l.rememberOne(&removed[i])
-		limited = limited || ended != nil && len(ended.limits) > 0
+		tomb := l.departing(&removed[i])
+		if tomb == nil {
+			continue
+		}
+		all = append(all, departure{removed[i].ID, tomb})
+		if len(tomb.Limits) > 0 {
+			limited = append(limited, tomb)
+		}
 	}
-	if limited {
-		l.maintainer.shareTombstones(context.Background()) // also while the Manager closes
+	if len(limited) > 0 {
+		withdraw := l.reg.buryAll(limited)
+		if err = l.maintainer.mergeTombstones(context.Background()); err != nil { // also while the Manager closes
+			withdraw()
+			err = fmt.Errorf("share the limits of the networks of boxes: %w", err)
+		}
 	}
+	for _, d := range all {
+		t := d.tomb
+		if err != nil && len(t.Limits) > 0 {
+			stay = append(stay, d.record)
+			continue
+		}
+		l.reg.recordExit(t)
+		l.log.Info("hibernated box removed", logkey.Kind, t.Kind, logkey.Box, t.ID, logkey.Reason, t.Reason, logkey.Detail, t.Detail)
+	}
+	return stay, err
 }
 
-// rememberOne returns the box whose tombstone it has made; nil if the record was none of a box.
-func (l *lifecycle) rememberOne(r *snapshot.Removed) *spec {
+// departing returns the tombstone of the box whose record is about to be removed, nil if no box
+// goes with the record.
+func (l *lifecycle) departing(r *snapshot.Removed) *Tombstone {
 	if r.Class != snapshot.Box {
 		return nil
 	}
@@ -143,8 +179,5 @@ func (l *lifecycle) rememberOne(r *snapshot.Removed) *spec {
 	case snapshot.Quota:
 		reason, detail = ReasonEvicted, "the disk that hibernated boxes may use was full"
 	}
-	ended := endedSpec(&r.Record)
-	l.reg.recordExit(l.reg.tombstone(ended, reason, detail))
-	l.log.Info("hibernated box removed", logkey.Kind, r.Kind, logkey.Box, r.BoxID, logkey.Reason, reason, logkey.Detail, detail)
-	return ended
+	return l.reg.tombstone(endedSpec(&r.Record), reason, detail)
 }

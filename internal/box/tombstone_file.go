@@ -27,9 +27,12 @@ var errUnchanged = errors.New("nothing has changed")
 // shareTombstones merges the tombstones with those in the file that all servers on the
 // state directory share, so that a client that comes back to another server learns
 // what became of its box.
-func (p *maintainer) shareTombstones(ctx context.Context) {
+func (p *maintainer) shareTombstones(ctx context.Context) { p.noteShared(p.mergeTombstones(ctx)) }
+
+// mergeTombstones is shareTombstones for callers that need to know whether it succeeded.
+func (p *maintainer) mergeTombstones(ctx context.Context) error {
 	if p.parts.Tombstones == "" {
-		return
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, tombstonesTimeout)
 	defer cancel()
@@ -45,9 +48,9 @@ func (p *maintainer) shareTombstones(ctx context.Context) {
 		return nil
 	})
 	if errors.Is(err, errUnchanged) {
-		err = nil
+		return nil
 	}
-	p.noteShared(err)
+	return err
 }
 
 func (p *maintainer) tombstoneFile() statefile.File[[]Tombstone] {

@@ -267,7 +267,7 @@ func (h *host) openSnapshots(cfg *config.Config) (err error) {
 		Reserved:   h.reservedDisk,
 		MaxRecords: maxRecords, MaxAge: cfg.HibernateMaxAge, AgeDoubt: ageDoubt, DiskDoubt: diskDoubt, Log: h.log,
 		// Only the manager writes to the store, so it exists by then.
-		Removing: func(r []snapshot.Removed) { h.manager.OnRemoving(r) },
+		Removing: func(r []snapshot.Removed) ([]string, error) { return h.manager.OnRemoving(r) },
 	})
 	if err != nil {
 		return fmt.Errorf("open the snapshots of boxes: %w", err)

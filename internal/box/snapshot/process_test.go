@@ -448,7 +448,7 @@ func TestWrite_FullDisk(t *testing.T) {
 	defer syscall.Unmount(dir, syscall.MNT_DETACH)
 
 	var evicted []Removed
-	cfg := Config{Dir: filepath.Join(dir, "snapshots"), MinFree: 1 << 20, Removing: func(r []Removed) { evicted = append(evicted, r...) }}
+	cfg := Config{Dir: filepath.Join(dir, "snapshots"), MinFree: 1 << 20, Removing: func(r []Removed) ([]string, error) { evicted = append(evicted, r...); return nil, nil }}
 	s := open(t, cfg)
 	const mB = 1 << 20
 	first := stored(t, s, usedOn(2), blob(1*mB))

@@ -2,8 +2,13 @@ package snapshot
 
 import (
 	"errors"
+	"fmt"
+	"maps"
 	"os"
 	"slices"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/plural"
 )
 
 // removalBatch bounds the records that are leased at once to be removed. A batch is announced
@@ -18,7 +23,8 @@ type removal struct {
 }
 
 // removeAll removes records and returns those that it has removed, also with an error. It
-// announces each before it removes it, and continues after errors.
+// announces each before it removes it, leaves those that Config.Removing could not note, and
+// continues after errors.
 func (s *Store) removeAll(all []removal) (removed []Removed, err error) {
 	for batch := range slices.Chunk(all, removalBatch) {
 		gone, failed := s.removeBatch(batch)
@@ -36,10 +42,13 @@ func (s *Store) removeBatch(batch []removal) (removed []Removed, err error) {
 		}
 		err = errors.Join(err, failed)
 	}
-	if len(going) > 0 && s.cfg.Removing != nil {
-		s.cfg.Removing(slices.Clone(going))
-	}
+	stay, failed := s.announce(going)
+	err = errors.Join(err, failed)
 	for _, r := range going {
+		if slices.Contains(stay, r.ID) {
+			err = errors.Join(err, s.releaseLease(r.ID))
+			continue
+		}
 		failed := s.moveToTrash(r.ID)
 		if failed == nil {
 			removed = append(removed, r)
@@ -53,6 +62,48 @@ func (s *Store) removeBatch(batch []removal) (removed []Removed, err error) {
 		_ = s.removeFromTrash(r.ID) // if it fails, the next Sweep retries and reports it
 	}
 	return removed, err
+}
+
+// announce calls Config.Removing with the records that it has not noted yet, which are all leased.
+// It returns the ids of those that must stay.
+func (s *Store) announce(going []Removed) (stay []string, err error) {
+	if s.cfg.Removing == nil {
+		return nil, nil
+	}
+	s.mu.Lock()
+	fresh := slices.DeleteFunc(slices.Clone(going), func(r Removed) bool {
+		used, known := s.noted[r.ID]
+		return known && used.Equal(r.Used)
+	})
+	s.mu.Unlock()
+	if len(fresh) == 0 {
+		return nil, nil
+	}
+	if stay, err = s.cfg.Removing(slices.Clone(fresh)); err != nil {
+		err = fmt.Errorf("keep %s, whose removal could not be noted: %w", plural.N(len(stay), "record"), err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range fresh {
+		if !slices.Contains(stay, r.ID) {
+			s.noted[r.ID] = r.Used
+		}
+	}
+	return stay, err
+}
+
+// forgetNotes drops the notes of records that are not among items, those on the disk.
+func (s *Store) forgetNotes(items []*item) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.noted) == 0 {
+		return
+	}
+	there := make(map[string]bool, len(items))
+	for _, it := range items {
+		there[it.id] = true
+	}
+	maps.DeleteFunc(s.noted, func(id string, _ time.Time) bool { return !there[id] })
 }
 
 // take leases a record that is to be removed. It returns nil without an error if the record

@@ -52,7 +52,7 @@ func TestSweep_KeepsBoxesWhenTheDiskIsReserved(t *testing.T) {
 func TestWrite_NoEvictionForReservations(t *testing.T) {
 	for _, class := range []Class{Box, Kept} {
 		t.Run(string(class), func(t *testing.T) {
-			s := open(t, Config{Removing: func(r []Removed) { t.Errorf("removing %+v", r) }})
+			s := open(t, Config{Removing: func(r []Removed) ([]string, error) { t.Errorf("removing %+v", r); return nil, nil }})
 			old := stored(t, s, box("a"), blob(1<<20))
 			m := box("a")
 			m.Class = class

@@ -35,11 +35,12 @@ func blob(n int) string { return strings.Repeat("x", n) }
 func TestQuota_EvictsLeastRecentlyUsed(t *testing.T) {
 	var evicted []Removed
 	var s *Store
-	s = open(t, Config{MaxBytes: 10 * kB, Removing: func(r []Removed) {
+	s = open(t, Config{MaxBytes: 10 * kB, Removing: func(r []Removed) ([]string, error) {
 		evicted = append(evicted, r...)
 		if _, err := s.List(nil); err != nil { // nothing is locked
 			t.Error(err)
 		}
+		return nil, nil
 	}})
 	keptID := stored(t, s, kept(), blob(2*kB))
 	third := stored(t, s, usedOn(7), blob(2*kB))
@@ -101,7 +102,7 @@ func TestQuota_EvictsLeastRecentlyUsed(t *testing.T) {
 // records, not from those of owners with less.
 func TestQuota_OwnersWithLessKeepTheirs(t *testing.T) {
 	var evicted []string
-	s := open(t, Config{MaxBytes: 10 * kB, Removing: func(r []Removed) { evicted = append(evicted, removedIDs(r)...) }})
+	s := open(t, Config{MaxBytes: 10 * kB, Removing: func(r []Removed) ([]string, error) { evicted = append(evicted, removedIDs(r)...); return nil, nil }})
 	of := func(owner string, used int, class Class) Meta {
 		m := usedOn(used)
 		m.Owner, m.Class = owner, class
@@ -139,7 +140,7 @@ func TestQuota_OwnersWithLessKeepTheirs(t *testing.T) {
 
 func TestWrite_ExceedsEstimate(t *testing.T) {
 	var evicted []Removed
-	s := open(t, Config{MaxBytes: 10 * kB, Removing: func(r []Removed) { evicted = append(evicted, r...) }})
+	s := open(t, Config{MaxBytes: 10 * kB, Removing: func(r []Removed) ([]string, error) { evicted = append(evicted, r...); return nil, nil }})
 	other := stored(t, s, usedOn(3), blob(4*kB))
 	c := create(t, s, usedOn(4))
 	write(t, c, usedOn(4), blob(1*kB))
@@ -198,7 +199,7 @@ func TestUpdate_DuringWrite(t *testing.T) {
 
 func TestStore_MaxRecords(t *testing.T) {
 	var evicted []Removed
-	s := open(t, Config{MaxRecords: 4, Removing: func(r []Removed) { evicted = append(evicted, r...) }})
+	s := open(t, Config{MaxRecords: 4, Removing: func(r []Removed) ([]string, error) { evicted = append(evicted, r...); return nil, nil }})
 	stored(t, s, kept(), "kept")
 	create(t, s, usedOn(1))
 	second := stored(t, s, usedOn(3), "b")
@@ -319,7 +320,7 @@ func TestRemoving_BeforeTheRemoval(t *testing.T) {
 	var s *Store
 	var calls []string // the reasons of each call
 	cfg := Config{MaxBytes: 3*kB + 100, MaxAge: 10 * 24 * time.Hour, Now: func() time.Time { return now }}
-	cfg.Removing = func(removed []Removed) {
+	cfg.Removing = func(removed []Removed) ([]string, error) {
 		reasons := make(map[Why]int)
 		for _, r := range removed {
 			reasons[r.Why]++
@@ -328,6 +329,7 @@ func TestRemoving_BeforeTheRemoval(t *testing.T) {
 			}
 		}
 		calls = append(calls, fmt.Sprint(reasons))
+		return nil, nil
 	}
 	s = open(t, cfg)
 	want := func(what string, want ...string) {
@@ -363,6 +365,83 @@ func TestRemoving_BeforeTheRemoval(t *testing.T) {
 	}
 	sweep(t, open(t, cfg))
 	want("a sweep for room", fmt.Sprintf("map[quota:%d]", removalBatch), "map[quota:1]")
+}
+
+// TestRemoving_ThatFails: records whose removal could not be noted stay, those beside them go,
+// and a later sweep announces and removes them.
+func TestRemoving_ThatFails(t *testing.T) {
+	now := day(1)
+	full := errors.New("no space left on device")
+	var stay, announced []string
+	s := open(t, Config{MaxAge: 24 * time.Hour, Now: func() time.Time { return now }, Removing: func(r []Removed) ([]string, error) {
+		announced = append(announced, removedIDs(r)...)
+		if len(stay) > 0 {
+			return stay, full
+		}
+		return nil, nil
+	}})
+	noted, unnoted := stored(t, s, usedOn(1), "a"), stored(t, s, usedOn(1), "b")
+	now, stay = day(9), []string{unnoted}
+	removed, err := s.Sweep(t.Context())
+	if ids := removedIDs(removed); !errors.Is(err, full) || !slices.Equal(ids, []string{noted}) {
+		t.Errorf("a sweep with a record that could not be noted: removed %q, %v; want %q and the error", ids, err, noted)
+	}
+	lease, err := s.Acquire(unnoted)
+	if err != nil {
+		t.Fatalf("the record that could not be noted: %v", err)
+	}
+	if err := lease.Release(); err != nil {
+		t.Fatal(err)
+	}
+	stay, announced = nil, nil
+	if ids := removedIDs(sweep(t, s)); !slices.Equal(ids, []string{unnoted}) || !slices.Equal(announced, ids) {
+		t.Errorf("a later sweep announced %q and removed %q, want %q", announced, ids, unnoted)
+	}
+}
+
+// TestRemoving_Once: a record that cannot be removed is announced once, and again only if it was
+// used in between.
+func TestRemoving_Once(t *testing.T) {
+	now := day(1)
+	var s *Store
+	stuck, announced := true, 0
+	s = open(t, Config{MaxAge: 24 * time.Hour, Now: func() time.Time { return now }, Removing: func(r []Removed) ([]string, error) {
+		announced += len(r)
+		return nil, nil
+	}})
+	s.cfg.step = func(name string) {
+		if id, ok := strings.CutPrefix(name, "trash "); ok && stuck {
+			if err := os.MkdirAll(filepath.Join(s.dir, trashDir, id, "in the way"), 0o700); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	id := stored(t, s, usedOn(1), "a")
+	try := func(when string, wantAnnounced int) {
+		t.Helper()
+		if removed, err := s.Sweep(t.Context()); err == nil || len(removed) > 0 {
+			t.Fatalf("a sweep %s: removed %+v, %v, want an error", when, removed, err)
+		}
+		if announced != wantAnnounced {
+			t.Errorf("%s: announced %d times, want %d", when, announced, wantAnnounced)
+		}
+	}
+	now = day(9)
+	try("at first", 1)
+	try("again", 1)
+	lease, err := s.Acquire(id)
+	if err == nil {
+		err = errors.Join(lease.Update(usedOn(9)), lease.Release())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	now = day(19)
+	try("after another use", 2)
+	stuck = false
+	if removed := sweep(t, s); len(removed) != 1 || announced != 2 || len(s.noted) > 0 {
+		t.Errorf("the last sweep removed %+v, after %d announcements, and remembers %v; want one record, 2 and nothing", removed, announced, s.noted)
+	}
 }
 
 func TestSweep_Quota(t *testing.T) {

@@ -115,12 +115,14 @@ type Config struct {
 
 	// Removing, if set, is called with the records that Create, Write and Sweep are about to
 	// remove, in the goroutine of the caller, so that there is never neither a record nor a
-	// note of it. It may be called for some that then cannot be removed. It gets many at once
-	// where many go: other processes and writes wait meanwhile. It must not call the Store's
-	// Write or Create.
-	Removing func([]Removed)
+	// note of it. It returns the IDs of those that it could not note, with an error that says
+	// why: these stay, and a later Sweep announces them again. It may be called for some that
+	// then cannot be removed; the Store announces such a record again only if it was used
+	// meanwhile. It gets many at once where many go: other processes
+	// and writes wait meanwhile. It must not call the Store's Write or Create.
+	Removing func([]Removed) (stay []string, err error)
 
-	// step is called at each step of a write, in tests.
+	// step is called at each step of a write or removal, in tests.
 	step func(name string)
 	// free replaces the measured free space of the disk, in tests.
 	free func() int64
@@ -155,6 +157,7 @@ type Store struct {
 	leases map[string]*localLease // guarded by mu; of this process, by id
 	seen   map[string]seen        // guarded by mu, the map is immutable; result of the last scan
 	aged   map[string]time.Time   // guarded by mu; since when sweeps have found records expired
+	noted  map[string]time.Time   // guarded by mu; when the records were used that Removing has noted and that are still there
 	short  time.Time              // guarded by mu; since when sweeps have found the disk short; zero: it is not
 	usage                         // guarded by mu
 }
@@ -164,7 +167,7 @@ type Store struct {
 func Open(cfg Config) (_ *Store, err error) {
 	s := &Store{
 		cfg: cfg, log: cfg.Log, now: cfg.Now,
-		spaceToken: make(chan struct{}, 1), leases: make(map[string]*localLease), usage: newUsage(),
+		spaceToken: make(chan struct{}, 1), leases: make(map[string]*localLease), noted: make(map[string]time.Time), usage: newUsage(),
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -430,12 +433,16 @@ func (s *Store) delete(id string) error {
 
 // moveToTrash moves a leased record to the trash.
 func (s *Store) moveToTrash(id string) error {
+	s.cfg.step("trash " + id)
 	err := s.root.Rename(recordsDir+"/"+id, trashDir+"/"+id)
 	if errors.Is(err, fs.ErrNotExist) {
 		return ErrNotFound
 	}
 	if err == nil {
 		s.count.Add(-1)
+		s.mu.Lock()
+		delete(s.noted, id)
+		s.mu.Unlock()
 	}
 	return err
 }

@@ -22,6 +22,9 @@ func (s *Store) Sweep(ctx context.Context) (removed []Removed, err error) {
 	errs := []error{s.sweepTrash(ctx)}
 	items, scanErr := s.scan()
 	errs = append(errs, scanErr)
+	if scanErr == nil {
+		s.forgetNotes(items) // others may have removed them
+	}
 	s.mu.Lock()
 	aged := s.aged
 	s.aged = make(map[string]time.Time)
