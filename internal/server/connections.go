@@ -41,6 +41,7 @@ type connections struct {
 	warn  rate.Sometimes
 
 	mu          sync.Mutex
+	now         func() time.Time         // guarded by mu: the clock of idle connections
 	open        map[net.Conn]*connection // guarded by mu
 	fresh       map[string]*list.List    // guarded by mu: new connections by network, oldest first
 	arrived     uint64                   // guarded by mu: numbers connections
@@ -64,6 +65,7 @@ type connectionKey struct{}
 
 // init prepares connections for use.
 func (cs *connections) init() {
+	cs.now = time.Now
 	cs.open = make(map[net.Conn]*connection)
 	cs.fresh = make(map[string]*list.List)
 	cs.owners = make(map[string]int)
@@ -158,9 +160,10 @@ func (cs *connections) establish(r *http.Request, owner string) excess {
 // of the owner with the most connections that has an idle one; nil if there is none.
 func (cs *connections) idleLocked(owner *string) *connection {
 	var longest *connection
+	now := cs.now()
 	for _, c := range cs.open {
 		switch {
-		case c.place != nil || c.idle.IsZero() || time.Since(c.idle) < restBeforeReclaim:
+		case c.place != nil || c.idle.IsZero() || now.Sub(c.idle) < restBeforeReclaim:
 		case owner != nil && c.owner != *owner:
 		case longest == nil, cs.owners[c.owner] > cs.owners[longest.owner],
 			cs.owners[c.owner] == cs.owners[longest.owner] && c.idle.Before(longest.idle):
@@ -180,7 +183,7 @@ func (cs *connections) changed(conn net.Conn, state http.ConnState) {
 	}
 	switch state {
 	case http.StateIdle:
-		c.idle = time.Now()
+		c.idle = cs.now()
 	case http.StateActive:
 		c.idle = time.Time{}
 	case http.StateClosed, http.StateHijacked:

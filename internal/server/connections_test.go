@@ -16,6 +16,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -23,6 +24,19 @@ import (
 func openConnections(s *Server) int {
 	open, _ := s.connections.counts()
 	return open
+}
+
+// idleConnections returns how many established connections carry no request.
+func idleConnections(s *Server) int {
+	s.connections.mu.Lock()
+	defer s.connections.mu.Unlock()
+	n := 0
+	for _, c := range s.connections.open {
+		if c.place == nil && !c.idle.IsZero() {
+			n++
+		}
+	}
+	return n
 }
 
 // dialFrom opens a connection to a server from an address of this machine.
@@ -149,6 +163,16 @@ func TestConnections_LightAddressKeepsItsOwn(t *testing.T) {
 // health is served in any case.
 func TestConnections_Limit(t *testing.T) {
 	s, url := serve(t, func(o *Options) { o.Limits.Connections = 2 })
+	var elapsed atomic.Int64
+	start := time.Now()
+	s.connections.mu.Lock()
+	s.connections.now = func() time.Time { return start.Add(time.Duration(elapsed.Load())) }
+	s.connections.mu.Unlock()
+	later := func(n int) { // once n connections are idle
+		t.Helper()
+		eventually(t, "the connections are idle", func() bool { return idleConnections(s) == n })
+		elapsed.Add(int64(restBeforeReclaim - 1))
+	}
 	address := addressOfURL(url)
 	dial := func() net.Conn { return dialFrom(t, "127.0.0.1", address) }
 	want := func(name string, c net.Conn, path string, status int) *http.Response {
@@ -166,7 +190,9 @@ func TestConnections_Limit(t *testing.T) {
 		t.Errorf("the third: got %v, want Retry-After and the end of the connection", res.Header)
 	}
 	want("health", dial(), "/health", 200)
+	later(2)
 	want("the first again", first, "/mcp", 200)
+	later(2)
 	eventually(t, "an idle connection makes room", func() bool {
 		res, err := ask(dial(), "/mcp", nil)
 		return err == nil && res.StatusCode == 200

@@ -4,10 +4,13 @@ package gvisor
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/polltest"
 )
 
 func snapshotOf(t testing.TB, e *Engine, b *box) string {
@@ -254,6 +258,21 @@ func TestSnapshot_InMemory(t *testing.T) {
 	}
 }
 
+// stopped reports whether a signal has stopped each thread of a process. A thread that is
+// still on its way to the stop may answer.
+func stopped(t *testing.T, pid int) bool {
+	t.Helper()
+	stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil || len(stats) == 0 {
+		t.Fatalf("list threads of process %d: %d, %v", pid, len(stats), err)
+	}
+	return !slices.ContainsFunc(stats, func(path string) bool {
+		stat, err := os.ReadFile(path)
+		end := bytes.LastIndexByte(stat, ')') // of the name, which may hold anything
+		return err == nil && !bytes.HasPrefix(stat[end+1:], []byte(" T"))
+	})
+}
+
 // TestHang_EndsTheGuest stops a sentry, which then neither pauses nor stores its guest.
 // The guest ends with the reason, so that its owner gets another one.
 func TestHang_EndsTheGuest(t *testing.T) {
@@ -267,9 +286,11 @@ func TestHang_EndsTheGuest(t *testing.T) {
 		},
 	} {
 		b := create(t, e, "hangs", newSpec(t))
-		if err := b.Guest.(*guest).sentry.Process.Signal(unix.SIGSTOP); err != nil {
+		sentry := b.Guest.(*guest).sentry.Process
+		if err := sentry.Signal(unix.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
+		polltest.Until(t, 20*time.Second, "all threads of the sentry have stopped", func() bool { return stopped(t, sentry.Pid) })
 		if err := call(b); !errors.Is(err, engine.ErrGone) {
 			t.Errorf("%s: %v, want %v", what, err, engine.ErrGone)
 		}

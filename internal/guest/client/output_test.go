@@ -200,9 +200,9 @@ func TestBackgroundProcess(t *testing.T) {
 	}
 
 	id = start("trap '' TERM; echo up; sleep 100 & wait; sleep 100")
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	res, err = l.Attach(ctx, protocol.Attach{ID: id, Follow: true}, nil)
+	res, err = l.Attach(ctx, protocol.Attach{ID: id, Follow: true}, onOutput(cancel))
 	if err != nil || !res.Running || res.Stopped != "" {
 		t.Errorf("cancelled attach: got %+v, %v", res, err)
 	}
@@ -235,6 +235,12 @@ func TestBackgroundProcess(t *testing.T) {
 	}
 	within(t, 20*time.Second, func() bool { _, err := l.Stat(t.Context(), "survived"); return err == nil })
 }
+
+// An onOutput is called for each piece of output.
+type onOutput func()
+
+func (f onOutput) Output(protocol.Channel, []byte) { f() }
+func (f onOutput) Display(protocol.Display)        {}
 
 func within(t *testing.T, d time.Duration, ok func() bool) {
 	t.Helper()
