@@ -141,10 +141,10 @@ func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
 func TestOperations_Cancel(t *testing.T) {
 	l, _ := newConn(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var r record
-	res, err := l.Exec(ctx, protocol.Exec{Shell: "trap 'echo bye; exit 9' TERM; echo on; while :; do sleep 0.05; done"}, nil, &r)
+	res, err := l.Exec(ctx, protocol.Exec{Shell: "trap 'echo bye; exit 9' TERM; echo on; while :; do sleep 0.05; done"}, nil, onOutput{&r, cancel})
 	if err != nil || res.Stopped != "cancelled" || res.Code != 9 || string(r.out) != "on\nbye\n" {
 		t.Errorf("got %+v, %v, %q", res, err, r.out)
 	}
@@ -152,9 +152,9 @@ func TestOperations_Cancel(t *testing.T) {
 	if run, err := l.Run(t.Context(), protocol.Run{Kernel: "main", Language: "python"}, []byte("0"), nil); err != nil || !run.OK {
 		t.Fatalf("got %+v, %v", run, err)
 	}
-	ctx, cancel = context.WithTimeout(t.Context(), 500*time.Millisecond)
+	ctx, cancel = context.WithCancel(t.Context())
 	defer cancel()
-	run, err := l.Run(ctx, protocol.Run{Kernel: "main", Language: "python"}, []byte("import time\nx = 1\nwhile True: time.sleep(0.01)"), nil)
+	run, err := l.Run(ctx, protocol.Run{Kernel: "main", Language: "python"}, []byte("import time\nx = 1\nprint(x)\nwhile True: time.sleep(0.01)"), onOutput{&record{}, cancel})
 	if err != nil || run.Stopped != "cancelled" || run.Lost != "" {
 		t.Errorf("got %+v, %v", run, err)
 	}
@@ -202,7 +202,7 @@ func TestBackgroundProcess(t *testing.T) {
 	id = start("trap '' TERM; echo up; sleep 100 & wait; sleep 100")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	res, err = l.Attach(ctx, protocol.Attach{ID: id, Follow: true}, onOutput(cancel))
+	res, err = l.Attach(ctx, protocol.Attach{ID: id, Follow: true}, onOutput{&record{}, cancel})
 	if err != nil || !res.Running || res.Stopped != "" {
 		t.Errorf("cancelled attach: got %+v, %v", res, err)
 	}
@@ -236,11 +236,16 @@ func TestBackgroundProcess(t *testing.T) {
 	within(t, 20*time.Second, func() bool { _, err := l.Stat(t.Context(), "survived"); return err == nil })
 }
 
-// An onOutput is called for each piece of output.
-type onOutput func()
+// An onOutput calls a function for each piece of output that it has recorded.
+type onOutput struct {
+	*record
+	call func()
+}
 
-func (f onOutput) Output(protocol.Channel, []byte) { f() }
-func (f onOutput) Display(protocol.Display)        {}
+func (o onOutput) Output(ch protocol.Channel, p []byte) {
+	o.record.Output(ch, p)
+	o.call()
+}
 
 func within(t *testing.T, d time.Duration, ok func() bool) {
 	t.Helper()
