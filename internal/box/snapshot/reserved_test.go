@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestSweep_KeepsBoxesWhenTheDiskIsReserved: a sweep removes no hibernated box for what
@@ -52,7 +54,11 @@ func TestSweep_KeepsBoxesWhenTheDiskIsReserved(t *testing.T) {
 func TestWrite_NoEvictionForReservations(t *testing.T) {
 	for _, class := range []Class{Box, Kept} {
 		t.Run(string(class), func(t *testing.T) {
-			s := open(t, Config{Removing: func(r []Removed) ([]string, error) { t.Errorf("removing %+v", r); return nil, nil }})
+			dir := filepath.Join(t.TempDir(), "snapshots")
+			s := open(t, Config{
+				Dir: dir, Removing: func(r []Removed) ([]string, error) { t.Errorf("removing %+v", r); return nil, nil },
+				free: func() int64 { return 1<<40 - diskUsage(t, dir) },
+			})
 			old := stored(t, s, box("a"), blob(1<<20))
 			m := box("a")
 			m.Class = class
@@ -77,6 +83,27 @@ func TestWrite_NoEvictionForReservations(t *testing.T) {
 			write(t, c, m, blob(1<<20))
 		})
 	}
+}
+
+// diskUsage returns the bytes of disk that the files below a directory take. It lets a test
+// measure a disk that no other process writes to.
+func diskUsage(t *testing.T, dir string) (bytes int64) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		var st unix.Stat_t
+		if err := unix.Lstat(path, &st); err != nil {
+			return &os.PathError{Op: "lstat", Path: path, Err: err}
+		}
+		bytes += st.Blocks * 512
+		return nil
+	})
+	if err != nil {
+		t.Errorf("measure a directory: %v", err)
+	}
+	return bytes
 }
 
 // TestEvict_DoubtsAFullDisk: neither a sweep nor a write removes a hibernated box for a disk
