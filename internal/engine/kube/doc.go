@@ -9,7 +9,7 @@
 //
 // The cluster is the only state: a Pod's labels, annotations and UID are all that another
 // replica needs to List and Recover it, and replicas may share a Pod. Each Engine has a
-// Lease; Pods of owners that no longer renew theirs are removed after Config.OrphanAfter.
+// Lease; Pods of holders that no longer renew theirs are removed after Config.OrphanAfter.
 //
 // Limits are those of the Pod. The engine has no snapshots, pauses or statistics.
 package kube

@@ -31,7 +31,7 @@ type Config struct {
 	RuntimeClass string
 	// Helper is the program of cmd/glovebox-pod, with Image. Required.
 	Helper engine.Program
-	// OrphanAfter is how long Pods live on whose owner does not renew its Lease.
+	// OrphanAfter is how long Pods live on whose holder does not renew its Lease.
 	// Default: an hour.
 	OrphanAfter time.Duration
 	// SweepEvery is the interval in which such Pods are looked for. 0: never.
@@ -56,7 +56,7 @@ type Engine struct {
 	version   string
 	log       *slog.Logger
 	set       *guests.Set[*guest]
-	owner     *owner
+	holder    *holder
 	target    int    // of warm Pods
 	program   string // version of the program
 	warm      warmPods
@@ -122,17 +122,17 @@ func (e *Engine) open(ctx context.Context, cfg Config) (err error) {
 		e.log.Warn("no network policy denies the Pods of boxes all traffic; boxes have no network, but the helpers beside them do",
 			logkey.Fix, "allow the role to create networkpolicies: see docs/kubernetes.md", logkey.Error, err)
 	}
-	if e.owner, err = newOwner(ctx, e.api, e.namespace, e.log); err != nil {
+	if e.holder, err = newHolder(ctx, e.api, e.namespace, e.log); err != nil {
 		return err
 	}
 	version, err := e.list(ctx)
 	if err != nil {
-		e.owner.close()
+		e.holder.close()
 		return err
 	}
 	e.running, e.stop = context.WithCancel(context.Background())
 	e.workers.Go(func() { e.watch(e.running, version) })
-	e.workers.Go(func() { e.owner.renew(e.running) })
+	e.workers.Go(func() { e.holder.renew(e.running) })
 	if cfg.SweepEvery > 0 {
 		after := cmp.Or(cfg.OrphanAfter, time.Hour)
 		e.workers.Go(func() { e.sweepEvery(e.running, cfg.SweepEvery, after) })
@@ -223,7 +223,7 @@ func (e *Engine) await(ctx context.Context, g *guest) (_ *guest, err error) {
 }
 
 // removeUnknown deletes a Pod of which it is unknown whether the cluster has created it.
-// The cluster may create it later still; its owner's Lease bounds its life then.
+// The cluster may create it later still; its holder's Lease bounds its life then.
 func (e *Engine) removeUnknown(pod *kubeapi.Pod) {
 	ctx, cancel := context.WithTimeout(context.Background(), createWait)
 	defer cancel()
@@ -232,7 +232,7 @@ func (e *Engine) removeUnknown(pod *kubeapi.Pod) {
 		return
 	}
 	if err := e.api.DeletePod(ctx, e.namespace, p.Metadata.Name, p.Metadata.UID, graceSeconds); err != nil {
-		e.log.Warn("a Pod is left behind until its owner's Lease ends", logkey.Guest, pod.Metadata.Name, logkey.Error, err)
+		e.log.Warn("a Pod is left behind until its holder's Lease ends", logkey.Guest, pod.Metadata.Name, logkey.Error, err)
 	}
 }
 
@@ -262,7 +262,7 @@ func (e *Engine) Close() error {
 		e.stop()
 		e.workers.Wait()
 		e.removeOwnWarm()
-		e.owner.close()
+		e.holder.close()
 		e.api.Close()
 	})
 	return nil

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// SweepLater looks for Pods whose owners are gone, twice, as if d had passed in between.
+// SweepLater looks for Pods whose holders are gone, twice, as if d had passed in between.
 func (e *Engine) SweepLater(ctx context.Context, d time.Duration) {
-	owners, now := make(map[string]watched), time.Now()
-	e.sweep(ctx, owners, time.Hour, now)
-	e.sweep(ctx, owners, time.Hour, now.Add(d))
+	holders, now := make(map[string]watched), time.Now()
+	e.sweep(ctx, holders, time.Hour, now)
+	e.sweep(ctx, holders, time.Hour, now.Add(d))
 }
 
 // WarmKnown returns the number of warm Pods that the engine may claim.

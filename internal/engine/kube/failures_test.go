@@ -161,21 +161,21 @@ func TestSweep_LogsFailures(t *testing.T) {
 		case name == "pods":
 			io.WriteString(w, `{"items":[`)
 			for i, name := range []string{"one", "two", "three"} {
-				fmt.Fprintf(w, `%s{"metadata":{"name":%q,"uid":"u","labels":{%q:"gone"}}}`, strings.Repeat(",", min(i, 1)), name, ownerLabel)
+				fmt.Fprintf(w, `%s{"metadata":{"name":%q,"uid":"u","labels":{%q:"gone"}}}`, strings.Repeat(",", min(i, 1)), name, holderLabel)
 			}
 			io.WriteString(w, `]}`)
-		default: // the Lease of the owner
+		default: // the Lease of the holder
 			w.WriteHeader(http.StatusNotFound)
 		}
 	})
-	owners, start := make(map[string]watched), time.Now()
-	e.sweep(t.Context(), owners, time.Hour, start)
-	e.sweep(t.Context(), owners, time.Hour, start.Add(time.Hour))
+	holders, start := make(map[string]watched), time.Now()
+	e.sweep(t.Context(), holders, time.Hour, start)
+	e.sweep(t.Context(), holders, time.Hour, start.Add(time.Hour))
 	if want := []string{"one", "two", "three"}; !slices.Equal(deleted, want) {
 		t.Errorf("deleted %q, want %q", deleted, want)
 	}
 	broken = true
-	e.sweep(t.Context(), owners, time.Hour, start.Add(time.Hour))
+	e.sweep(t.Context(), holders, time.Hour, start.Add(time.Hour))
 	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
 	if len(lines) != 3 || !strings.Contains(lines[0], "level=WARN") || !strings.Contains(lines[0], logkey.Guest+"=one") || !strings.Contains(lines[0], logkey.Error+"=") ||
 		!strings.Contains(lines[1], "level=INFO") || !strings.Contains(lines[1], logkey.Guest+"=three") ||

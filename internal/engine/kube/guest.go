@@ -201,7 +201,7 @@ func (g *guest) run() {
 
 // remove deletes the Pod and returns when it is gone, with what its node held for it. A
 // cluster that does not answer cannot hold up the end of the engine for ever: after
-// closeWait the Pod is left to its owner's Lease.
+// closeWait the Pod is left to its holder's Lease.
 func (g *guest) remove() {
 	wait := 100 * time.Millisecond
 	var tooLong <-chan time.Time
@@ -233,7 +233,7 @@ func (g *guest) remove() {
 			continue
 		case <-tooLong:
 			timer.Stop()
-			g.e.log.Warn("a Pod is left behind until its owner's Lease ends", logkey.Guest, g.id)
+			g.e.log.Warn("a Pod is left behind until its holder's Lease ends", logkey.Guest, g.id)
 			g.vanished()
 			return
 		case <-timer.C:

@@ -22,7 +22,7 @@ const (
 	managedBy    = "glovebox"
 	roleLabel    = "glovebox.dev/role"
 	roleBox      = "box"
-	ownerLabel   = "glovebox.dev/owner"
+	holderLabel  = "glovebox.dev/owner" // the engine that holds the Pod
 
 	idAnnotation    = "glovebox.dev/id"
 	nonceAnnotation = "glovebox.dev/creation"
@@ -73,7 +73,7 @@ func (e *Engine) pod(ctx context.Context, id string, s *engine.Spec) (*kubeapi.P
 	if err != nil {
 		return nil, err
 	}
-	p := newPod(id, e.owner.name, e.class)
+	p := newPod(id, e.holder.name, e.class)
 	box := &p.Spec.Containers[0]
 	box.Image, box.Resources = image, resources(s.Limits)
 	helper, agent := e.helper.Path, s.Agent.Path
@@ -132,13 +132,13 @@ func literal(argv []string) []string {
 // newPod returns a Pod with one container that has only the rights of the helper: it runs
 // as root to make the agent's namespaces, and has three capabilities. Kernels demand
 // SETFCAP from a process that maps root into a new namespace.
-func newPod(id, owner, class string) *kubeapi.Pod {
+func newPod(id, holder, class string) *kubeapi.Pod {
 	nonce := make([]byte, 16)
 	rand.Read(nonce) // never fails
 	return &kubeapi.Pod{
 		Metadata: kubeapi.Meta{
 			Name:        podName(id),
-			Labels:      map[string]string{managedLabel: managedBy, roleLabel: roleBox, ownerLabel: owner},
+			Labels:      map[string]string{managedLabel: managedBy, roleLabel: roleBox, holderLabel: holder},
 			Annotations: map[string]string{idAnnotation: id, nonceAnnotation: hex.EncodeToString(nonce)},
 		},
 		Spec: kubeapi.PodSpec{

@@ -24,7 +24,7 @@ func specOf(root, agent *engine.Image) *engine.Spec {
 }
 
 func testEngine() *Engine {
-	return &Engine{class: "gvisor", owner: &owner{name: "glovebox-test"}, helper: engine.Program{Path: "/pod", Image: image("box")}}
+	return &Engine{class: "gvisor", holder: &holder{name: "glovebox-test"}, helper: engine.Program{Path: "/pod", Image: image("box")}}
 }
 
 func TestPod_HasFewRights(t *testing.T) {

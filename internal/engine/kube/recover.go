@@ -134,7 +134,7 @@ func decode(st engine.GuestState) (state, error) {
 	return s, nil
 }
 
-// take makes a guest of a Pod that lives, and this engine its owner.
+// take makes a guest of a Pod that lives, and this engine its holder.
 func (e *Engine) take(ctx context.Context, id string, s state, release func()) (*guest, error) {
 	pod, err := e.api.GetPod(ctx, e.namespace, s.Pod)
 	if err != nil {
@@ -148,7 +148,7 @@ func (e *Engine) take(ctx context.Context, id string, s state, release func()) (
 		return nil, engine.ErrGone
 	}
 	_, err = e.api.PatchPod(ctx, e.namespace, s.Pod, map[string]any{
-		"metadata": map[string]any{"uid": s.UID, "labels": map[string]string{ownerLabel: e.owner.name}},
+		"metadata": map[string]any{"uid": s.UID, "labels": map[string]string{holderLabel: e.holder.name}},
 	})
 	switch code := kubeapi.Code(err); {
 	case code == http.StatusNotFound || code == http.StatusConflict:

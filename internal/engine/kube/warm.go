@@ -17,7 +17,7 @@ import (
 )
 
 // A warm Pod runs an agent that nobody has connected to. It has the label warmLabel and no
-// owner: whichever engine of the namespace needs a Pod of its spec takes it. The claim is
+// holder: whichever engine of the namespace needs a Pod of its spec takes it. The claim is
 // one patch at the version of the Pod that was checked, so that the cluster refuses all but
 // the first. It removes the label, and nothing puts it back.
 const (
@@ -25,7 +25,7 @@ const (
 	warmValue = "true"
 	// specLabel has the hash of what the Pod shall be.
 	specLabel = "glovebox.dev/spec"
-	// makerLabel has the owner's name of the engine that has made the Pod.
+	// makerLabel has the holder's name of the engine that has made the Pod.
 	makerLabel = "glovebox.dev/maker"
 
 	warmSelector = selector + "," + warmLabel + "=" + warmValue
@@ -183,7 +183,7 @@ func (e *Engine) claim(ctx context.Context, id string, want *kubeapi.Pod) *kubea
 	return nil
 }
 
-// patchClaim makes the engine the owner of a warm Pod, and the Pod the guest with the id,
+// patchClaim makes the engine the holder of a warm Pod, and the Pod the guest with the id,
 // unless the Pod has changed. It does not end with the caller's context: whether the Pod is
 // claimed would be unknown then.
 func (e *Engine) patchClaim(ctx context.Context, id string, p *kubeapi.Pod) (*kubeapi.Pod, error) {
@@ -192,7 +192,7 @@ func (e *Engine) patchClaim(ctx context.Context, id string, p *kubeapi.Pod) (*ku
 	return e.api.PatchPod(ctx, e.namespace, p.Metadata.Name, map[string]any{
 		"metadata": map[string]any{
 			"uid": p.Metadata.UID, "resourceVersion": p.Metadata.ResourceVersion,
-			"labels":      map[string]any{warmLabel: nil, ownerLabel: e.owner.name},
+			"labels":      map[string]any{warmLabel: nil, holderLabel: e.holder.name},
 			"annotations": map[string]any{idAnnotation: id},
 		},
 	})
@@ -210,7 +210,7 @@ func (e *Engine) deleteUncertain(id string, p *kubeapi.Pod) {
 			return
 		}
 		found, err := e.api.GetPod(ctx, e.namespace, p.Metadata.Name)
-		switch ours := err == nil && found.Metadata.Labels[ownerLabel] == e.owner.name && found.Metadata.Annotations[idAnnotation] == id; {
+		switch ours := err == nil && found.Metadata.Labels[holderLabel] == e.holder.name && found.Metadata.Annotations[idAnnotation] == id; {
 		case kubeapi.Code(err) == http.StatusNotFound, err == nil && found.Metadata.UID != p.Metadata.UID:
 			return
 		case err == nil && !isWarm(found) && !ours: // another one's
@@ -219,5 +219,5 @@ func (e *Engine) deleteUncertain(id string, p *kubeapi.Pod) {
 			p = found
 		}
 	}
-	e.log.Warn("a Pod may be left behind until its owner's Lease ends", logkey.Guest, id)
+	e.log.Warn("a Pod may be left behind until its holder's Lease ends", logkey.Guest, id)
 }

@@ -22,9 +22,9 @@ import (
 )
 
 const (
-	warmLabel  = "glovebox.dev/warm"
-	specLabel  = "glovebox.dev/spec"
-	ownerLabel = "glovebox.dev/owner"
+	warmLabel   = "glovebox.dev/warm"
+	specLabel   = "glovebox.dev/spec"
+	holderLabel = "glovebox.dev/owner"
 )
 
 // warm returns a spec whose Pods are interchangeable.
@@ -196,7 +196,7 @@ func TestWarm_ThreeReplicasClaimAtOnce(t *testing.T) {
 			cold = append(cold, o.took)
 		}
 	}
-	// The cluster agrees: each Pod has one owner and one id.
+	// The cluster agrees: each Pod has one holder and one id.
 	for _, p := range c.pods(t.Context(), namespace) {
 		i, claimed := seen[p.Metadata.UID]
 		if claimed && p.Metadata.Annotations["glovebox.dev/id"] != fmt.Sprintf("claim-%d", i) {
@@ -236,7 +236,7 @@ func TestWarm_Victim(t *testing.T) {
 	select {} // until it is killed
 }
 
-// TestWarm_ReplicaIsKilledBeforeUse: a claimed Pod ends with its owner's Lease, not as a warm
+// TestWarm_ReplicaIsKilledBeforeUse: a claimed Pod ends with its holder's Lease, not as a warm
 // one that anybody may claim.
 func TestWarm_ReplicaIsKilledBeforeUse(t *testing.T) {
 	c := onCluster(t)
@@ -275,7 +275,7 @@ func TestWarm_ReplicaIsKilledBeforeUse(t *testing.T) {
 	}
 	e.SweepLater(t.Context(), 59*time.Minute)
 	if !has() {
-		t.Error("the claimed Pod is removed before its owner's Lease has ended")
+		t.Error("the claimed Pod is removed before its holder's Lease has ended")
 	}
 	if _, err := e.Create(within(t), "other", c.warm()); err != nil {
 		t.Error(err)
@@ -338,7 +338,7 @@ func TestWarm_PodsOfAnotherSpecAreNotTaken(t *testing.T) {
 	}
 	polltest.Until(t, time.Minute, "only the forged Pod is left", func() bool { return e.WarmKnown() == 1 })
 	cold(e, "forged", c.warm())
-	if p, err := c.api.GetPod(t.Context(), namespace, forged.Metadata.Name); err != nil || p.Metadata.Labels[ownerLabel] != "" || p.Metadata.Labels[specLabel] == "" {
+	if p, err := c.api.GetPod(t.Context(), namespace, forged.Metadata.Name); err != nil || p.Metadata.Labels[holderLabel] != "" || p.Metadata.Labels[specLabel] == "" {
 		t.Errorf("the forged Pod is %+v, %v; want it left alone", p.Metadata, err)
 	}
 }

@@ -186,7 +186,7 @@ func (e *Engine) makeWarm(ctx context.Context, k *keptWarm) error {
 		Metadata: kubeapi.Meta{
 			Name: "warm-" + text,
 			Labels: map[string]string{
-				managedLabel: managedBy, roleLabel: roleBox, warmLabel: warmValue, specLabel: k.hash, makerLabel: e.owner.name,
+				managedLabel: managedBy, roleLabel: roleBox, warmLabel: warmValue, specLabel: k.hash, makerLabel: e.holder.name,
 			},
 			Annotations: map[string]string{nonceAnnotation: text},
 		},
@@ -220,7 +220,7 @@ func (e *Engine) removeOwnWarm() {
 	ctx, cancel := context.WithTimeout(context.Background(), removeWarmWait)
 	defer cancel()
 	var own []*kubeapi.Pod
-	_, err := e.api.ListPods(ctx, e.namespace, warmSelector+","+makerLabel+"="+e.owner.name, func(p *kubeapi.Pod) {
+	_, err := e.api.ListPods(ctx, e.namespace, warmSelector+","+makerLabel+"="+e.holder.name, func(p *kubeapi.Pod) {
 		p.WholeSpec = nil
 		own = append(own, p)
 	})

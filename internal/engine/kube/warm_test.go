@@ -233,7 +233,7 @@ func TestClaim_IsOnePatchAtTheVersionThatWasChecked(t *testing.T) {
 		t.Fatalf("the cluster was asked %q, want a lost race and a claim", list)
 	}
 	for _, part := range []string{
-		`"resourceVersion":"7"`, `"uid":"uid-` + p.Metadata.Name, `"` + warmLabel + `":null`, `"` + ownerLabel + `":"glovebox-test"`, `"` + idAnnotation + `":"b"`,
+		`"resourceVersion":"7"`, `"uid":"uid-` + p.Metadata.Name, `"` + warmLabel + `":null`, `"` + holderLabel + `":"glovebox-test"`, `"` + idAnnotation + `":"b"`,
 	} {
 		if !strings.Contains(list[1], part) {
 			t.Errorf("the claim %s lacks %s", list[1], part)
@@ -420,9 +420,9 @@ func TestSweep_WarmPods(t *testing.T) {
 	hash, start := pods[0].Metadata.Labels[specLabel], time.Now()
 	sweep := func(after time.Duration) int {
 		deleted = nil
-		owners := make(map[string]watched)
-		e.sweep(t.Context(), owners, time.Hour, start)
-		e.sweep(t.Context(), owners, time.Hour, start.Add(after))
+		holders := make(map[string]watched)
+		e.sweep(t.Context(), holders, time.Hour, start)
+		e.sweep(t.Context(), holders, time.Hour, start.Add(after))
 		return len(deleted)
 	}
 	if n := sweep(warmAfter - 1); n != 0 {

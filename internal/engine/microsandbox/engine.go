@@ -41,7 +41,7 @@ type Engine struct {
 	version string
 	helper  string
 	dir     string // of all engines with the state directory
-	owner   *owner
+	holder  *holder
 	roots   *roots
 	log     *slog.Logger
 	set     *guests.Set[*guest]
@@ -88,12 +88,12 @@ func open(ctx context.Context, cfg Config) (*Engine, error) {
 		return nil, err
 	}
 	msb := newClient(path, filepath.Join(dir, "home"))
-	own, err := newOwner(dir)
+	own, err := newHolder(dir)
 	if err != nil {
 		return nil, err
 	}
 	e := &Engine{
-		msb: msb, version: version, helper: cfg.Helper, dir: dir, owner: own, log: cfg.Log,
+		msb: msb, version: version, helper: cfg.Helper, dir: dir, holder: own, log: cfg.Log,
 		roots: newRoots(msb, dir), set: guests.NewSet[*guest](),
 	}
 	if err := e.sweep(); err != nil {
@@ -226,7 +226,7 @@ func (e *Engine) Close() error {
 	e.close.Do(func() {
 		e.stop()
 		e.workers.Wait()
-		e.owner.close()
+		e.holder.close()
 	})
 	return nil
 }

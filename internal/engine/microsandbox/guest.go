@@ -69,7 +69,7 @@ func (g *guest) share() string { return filepath.Join(g.dir(), shareName) }
 // stage copies the agent and the helper to where the guest sees them: the caller may
 // remove or change its files while the guest lives.
 func (g *guest) stage(agent string) error {
-	if err := makeGuestDir(g.e.dir, g.name, g.e.owner.name, g.id); err != nil {
+	if err := makeGuestDir(g.e.dir, g.name, g.e.holder.name, g.id); err != nil {
 		return err
 	}
 	staged := filepath.Join(g.share(), agentName)

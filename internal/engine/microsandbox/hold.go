@@ -15,7 +15,7 @@ import (
 	"github.com/glovebox-dev/glovebox/engine"
 )
 
-// The directory of a guest has a file whose name tells who holds it: "held-OWNER", or
+// The directory of a guest has a file whose name tells who holds it: "held-HOLDER", or
 // "detached". A guest changes hands by the renaming of that file, so that one of several
 // engines gets it. The file's content is the guest's id.
 const (
@@ -27,28 +27,28 @@ const (
 	maxHolders = 16
 )
 
-var ownerPattern = regexp.MustCompile(`^[0-9a-f]{16}$`)
+var holderPattern = regexp.MustCompile(`^[0-9a-f]{16}$`)
 
 // guestDir is the directory of a guest's files on the host.
 func guestDir(dir, name string) string { return filepath.Join(dir, name) }
 
-// makeGuestDir makes the directory of a guest that the owner holds.
-func makeGuestDir(dir, name, owner, id string) error {
+// makeGuestDir makes the directory of a guest that the holder holds.
+func makeGuestDir(dir, name, holder, id string) error {
 	if err := os.Mkdir(guestDir(dir, name), 0o700); err != nil {
 		return err
 	}
 	if err := os.Mkdir(filepath.Join(guestDir(dir, name), shareName), 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(guestDir(dir, name), heldPrefix+owner), []byte(id), 0o600)
+	return os.WriteFile(filepath.Join(guestDir(dir, name), heldPrefix+holder), []byte(id), 0o600)
 }
 
 // holding tells who holds a guest.
 type holding struct {
-	file  string    // the name of the file that tells it
-	owner string    // "": the guest is detached
-	since time.Time // when the file got its name or later
-	id    string    // of the guest
+	file   string    // the name of the file that tells it
+	holder string    // "": the guest is detached
+	since  time.Time // when the file got its name or later
+	id     string    // of the guest
 }
 
 // errUnheld means that nobody holds a guest: it is being made, or the process that made it
@@ -68,13 +68,13 @@ func holdingOf(dir, name string) (holding, error) {
 		return holding{}, err
 	}
 	for _, file := range names {
-		owner, held := strings.CutPrefix(file, heldPrefix)
+		holder, held := strings.CutPrefix(file, heldPrefix)
 		if file == detached {
-			owner = ""
-		} else if !held || !ownerPattern.MatchString(owner) {
+			holder = ""
+		} else if !held || !holderPattern.MatchString(holder) {
 			continue
 		}
-		return readHolding(filepath.Join(guestDir(dir, name), file), owner)
+		return readHolding(filepath.Join(guestDir(dir, name), file), holder)
 	}
 	return holding{}, errUnheld
 }
@@ -82,7 +82,7 @@ func holdingOf(dir, name string) (holding, error) {
 // maxID bounds the id of a guest, as engine.CheckID does.
 const maxID = 64
 
-func readHolding(path, owner string) (holding, error) {
+func readHolding(path, holder string) (holding, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return holding{}, err
@@ -96,15 +96,15 @@ func readHolding(path, owner string) (holding, error) {
 	if err == nil {
 		err = engine.CheckID(string(id))
 	}
-	return holding{file: filepath.Base(path), owner: owner, since: info.ModTime(), id: string(id)}, err
+	return holding{file: filepath.Base(path), holder: holder, since: info.ModTime(), id: string(id)}, err
 }
 
-// takeHold makes the owner hold a guest that had a holding; "" detaches it. It fails with
+// takeHold makes the holder hold a guest that had a holding; "" detaches it. It fails with
 // fs.ErrNotExist if somebody else was faster.
-func takeHold(dir, name string, had holding, owner string) error {
+func takeHold(dir, name string, had holding, holder string) error {
 	file := detached
-	if owner != "" {
-		file = heldPrefix + owner
+	if holder != "" {
+		file = heldPrefix + holder
 	}
 	path := filepath.Join(guestDir(dir, name), file)
 	if err := os.Rename(filepath.Join(guestDir(dir, name), had.file), path); err != nil {

@@ -24,14 +24,14 @@ func TestTakeHold_OneOfSeveralGetsTheGuest(t *testing.T) {
 		t.Fatal(err)
 	}
 	had, err := holdingOf(dir, name)
-	if err != nil || had.owner != first || had.id != "box-1" {
+	if err != nil || had.holder != first || had.id != "box-1" {
 		t.Fatalf("got %+v, %v", had, err)
 	}
 	if err := takeHold(dir, name, had, ""); err != nil {
 		t.Fatal(err)
 	}
 	had, err = holdingOf(dir, name)
-	if err != nil || had.owner != "" || had.id != "box-1" || time.Since(had.since) > time.Minute {
+	if err != nil || had.holder != "" || had.id != "box-1" || time.Since(had.since) > time.Minute {
 		t.Fatalf("a detached guest: got %+v, %v", had, err)
 	}
 	var got atomic.Int64
@@ -48,7 +48,7 @@ func TestTakeHold_OneOfSeveralGetsTheGuest(t *testing.T) {
 	}
 	wait.Wait()
 	if got.Load() != 1 {
-		t.Errorf("%d of 8 owners got the guest", got.Load())
+		t.Errorf("%d of 8 holders got the guest", got.Load())
 	}
 }
 
@@ -90,12 +90,12 @@ list) echo '`+list+`]' ;;
 remove) echo "$3" >>'`+removed+`' ;;
 status) printf '{"name":"%s","status":"Running"}' "$4" ;;
 esac`), dir)
-	own, err := newOwner(dir)
+	own, err := newHolder(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(own.close)
-	e := &Engine{msb: msb, dir: dir, owner: own, log: slog.New(slog.DiscardHandler)}
+	e := &Engine{msb: msb, dir: dir, holder: own, log: slog.New(slog.DiscardHandler)}
 	return e, func() string {
 		b, err := os.ReadFile(removed)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -108,13 +108,13 @@ esac`), dir)
 func TestSweep_RemovesWhatNobodyHolds(t *testing.T) {
 	mine, living, dead, fresh, orphan, lost := newName(), newName(), newName(), newName(), newName(), newName()
 	e, removed := swept(t, mine, living, dead, fresh, orphan, lost)
-	other, err := newOwner(e.dir)
+	other, err := newHolder(e.dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer other.close()
-	for name, owner := range map[string]string{mine: e.owner.name, living: other.name, dead: random(), fresh: other.name, orphan: other.name} {
-		if err := makeGuestDir(e.dir, name, owner, "box-1"); err != nil {
+	for name, holder := range map[string]string{mine: e.holder.name, living: other.name, dead: random(), fresh: other.name, orphan: other.name} {
+		if err := makeGuestDir(e.dir, name, holder, "box-1"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -154,7 +154,7 @@ func TestSweep_RemovesWhatNobodyHolds(t *testing.T) {
 func TestRecover_RefusesGuestsThatOthersHold(t *testing.T) {
 	name := newName()
 	e, _ := swept(t, name)
-	other, err := newOwner(e.dir)
+	other, err := newHolder(e.dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -95,7 +95,7 @@ func (g *guest) detach() error {
 	}
 	g.dialer.HangUp()
 	g.release()
-	return takeHold(g.e.dir, g.name, holding{file: heldPrefix + g.e.owner.name}, "")
+	return takeHold(g.e.dir, g.name, holding{file: heldPrefix + g.e.holder.name}, "")
 }
 
 // Recover adopts a guest that is detached, or whose engine's process has ended. See
@@ -128,7 +128,7 @@ func (e *Engine) take(ctx context.Context, id, name string, release func()) (*gu
 		return nil, err
 	case had.id != id:
 		return nil, fmt.Errorf("the state is of another guest: %w", engine.ErrInvalid)
-	case had.owner != "" && had.owner != e.owner.name && !dead(e.dir, had.owner):
+	case had.holder != "" && had.holder != e.holder.name && !dead(e.dir, had.holder):
 		return nil, fmt.Errorf("another process holds the guest: %w", engine.ErrUnavailable)
 	}
 	g := e.newGuest(id, name, release)
@@ -139,7 +139,7 @@ func (e *Engine) take(ctx context.Context, id, name string, release func()) (*gu
 	case err != nil:
 		return nil, unavailable(err)
 	}
-	if err := takeHold(e.dir, name, had, e.owner.name); errors.Is(err, fs.ErrNotExist) {
+	if err := takeHold(e.dir, name, had, e.holder.name); errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("another process has just taken the guest: %w", engine.ErrUnavailable)
 	} else if err != nil {
 		return nil, err

@@ -22,8 +22,8 @@ const (
 	makingFor = 10 * time.Minute
 )
 
-// sweep removes the guests of owners whose process has ended, those that nobody has
-// recovered in time, and what is left of owners.
+// sweep removes the guests of holders whose process has ended, those that nobody has
+// recovered in time, and what is left of holders.
 func (e *Engine) sweep() error {
 	list, err := e.list()
 	if err != nil {
@@ -42,13 +42,13 @@ func (e *Engine) sweep() error {
 			names[entry.Name()] = true
 		}
 	}
-	kept := make(map[string]bool) // owners of guests that could not be removed
+	kept := make(map[string]bool) // holders of guests that could not be removed
 	for name := range names {
 		e.sweepGuest(name, kept)
 	}
 	for _, entry := range entries {
-		owner, ok := strings.CutPrefix(entry.Name(), ownerPrefix)
-		if ok && ownerPattern.MatchString(owner) && owner != e.owner.name && !kept[owner] && dead(e.dir, owner) {
+		holder, ok := strings.CutPrefix(entry.Name(), holderPrefix)
+		if ok && holderPattern.MatchString(holder) && holder != e.holder.name && !kept[holder] && dead(e.dir, holder) {
 			os.Remove(filepath.Join(e.dir, entry.Name())) // the next sweep tries again
 		}
 	}
@@ -68,22 +68,22 @@ func (e *Engine) sweepGuest(name string, kept map[string]bool) {
 	case err != nil:
 		e.log.Warn("cannot tell who holds a guest", logkey.Name, name, logkey.Error, err)
 		return
-	case had.owner == e.owner.name,
-		had.owner == "" && time.Since(had.since) < orphanAfter,
-		had.owner != "" && !dead(e.dir, had.owner):
+	case had.holder == e.holder.name,
+		had.holder == "" && time.Since(had.since) < orphanAfter,
+		had.holder != "" && !dead(e.dir, had.holder):
 		return
 	default:
 		// Another engine may recover it at the same time.
-		if err := takeHold(e.dir, name, had, e.owner.name); err != nil {
+		if err := takeHold(e.dir, name, had, e.holder.name); err != nil {
 			return
 		}
 	}
 	e.log.Info("removing a guest whose process has ended", logkey.Name, name)
 	if err := e.removeSandbox(name); err != nil {
-		kept[had.owner] = true
+		kept[had.holder] = true
 		if had.file != "" {
 			// The next sweep tries again.
-			takeHold(e.dir, name, holding{file: heldPrefix + e.owner.name}, had.owner)
+			takeHold(e.dir, name, holding{file: heldPrefix + e.holder.name}, had.holder)
 		}
 		e.log.Warn("cannot remove a guest whose process has ended", logkey.Name, name, logkey.Error, err)
 		return

@@ -88,7 +88,7 @@ func (e *Engine) Create(ctx context.Context, id string, spec *engine.Spec) (engi
 			return nil, err
 		}
 		h := &handle{guest: g, release: release, detached: make(chan struct{})}
-		g.owner = h
+		g.holder = h
 		go g.run()
 		if err := context.Cause(ctx); err != nil {
 			g.destroy(context.WithoutCancel(ctx)) // cannot fail: its context does not end

@@ -47,12 +47,12 @@ type guest struct {
 	agent    chan struct{} // closed when the agent has been reaped
 	end      *guests.End   // reached when nothing is left
 
-	mu    sync.Mutex
-	exit  engine.Exit // guarded by mu; the first recorded reason wins
-	owner *handle     // guarded by mu; nil while detached
+	mu     sync.Mutex
+	exit   engine.Exit // guarded by mu; the first recorded reason wins
+	holder *handle     // guarded by mu; nil while detached
 }
 
-// start starts the agent. The caller sets the owner and calls run, which ends when
+// start starts the agent. The caller sets the holder and calls run, which ends when
 // the guest does.
 func start(id, home string, spec *engine.Spec, log *slog.Logger) (_ *guest, err error) {
 	var undo []func()
@@ -166,10 +166,10 @@ func (g *guest) run() {
 	delete(living.guests, g.home)
 	living.Unlock()
 	g.mu.Lock()
-	exit, owner := g.exit, g.owner
+	exit, holder := g.exit, g.holder
 	g.mu.Unlock()
-	if owner != nil {
-		owner.release()
+	if holder != nil {
+		holder.release()
 	}
 	g.end.Reach(exit)
 }

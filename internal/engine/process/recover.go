@@ -32,18 +32,18 @@ type handle struct {
 
 var _ engine.Guest = (*handle)(nil)
 
-// adopt makes a new handle the owner of the guest, unless it has one.
+// adopt makes a new handle the holder of the guest, unless it has one.
 func (g *guest) adopt(release func()) (*handle, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.agentEnded() {
 		return nil, engine.ErrGone
 	}
-	if g.owner != nil {
+	if g.holder != nil {
 		return nil, fmt.Errorf("another engine holds it: %w", engine.ErrUnavailable)
 	}
-	g.owner = &handle{guest: g, release: release, detached: make(chan struct{})}
-	return g.owner, nil
+	g.holder = &handle{guest: g, release: release, detached: make(chan struct{})}
+	return g.holder, nil
 }
 
 // lives reports whether a guest with the home lives, in any engine.
@@ -148,9 +148,9 @@ func (e *Engine) Detach(_ context.Context, id string) error {
 
 func (h *handle) detach() error {
 	h.mu.Lock()
-	ours := h.owner == h && !h.agentEnded()
+	ours := h.holder == h && !h.agentEnded()
 	if ours {
-		h.owner = nil
+		h.holder = nil
 	}
 	h.mu.Unlock()
 	if !ours {

@@ -22,35 +22,35 @@ const (
 	microTime    = "2006-01-02T15:04:05.000000Z07:00"
 )
 
-// owner is the Lease of an Engine. Pods carry its name, so that other engines know when
-// their owner has gone and they must remove them.
-type owner struct {
+// holder is an Engine as the holder of Pods, and its Lease. Pods carry its name, so that other
+// engines know when their holder has gone and they must remove them.
+type holder struct {
 	api       *kubeapi.Client
 	namespace string
 	name      string
 	log       *slog.Logger
 }
 
-func newOwner(ctx context.Context, api *kubeapi.Client, namespace string, log *slog.Logger) (*owner, error) {
+func newHolder(ctx context.Context, api *kubeapi.Client, namespace string, log *slog.Logger) (*holder, error) {
 	b := make([]byte, 8)
 	rand.Read(b) // never fails
-	o := &owner{api: api, namespace: namespace, name: "glovebox-" + hex.EncodeToString(b), log: log}
-	err := api.CreateLease(ctx, namespace, o.lease())
+	h := &holder{api: api, namespace: namespace, name: "glovebox-" + hex.EncodeToString(b), log: log}
+	err := api.CreateLease(ctx, namespace, h.lease())
 	if kubeapi.Code(err) == http.StatusNotFound {
 		err = fmt.Errorf("%w; create the namespace, or name another: kubectl create namespace %s: %w", err, namespace, engine.ErrUnavailable)
 	}
-	return o, err
+	return h, err
 }
 
-func (o *owner) lease() *kubeapi.Lease {
+func (h *holder) lease() *kubeapi.Lease {
 	return &kubeapi.Lease{
-		Metadata: kubeapi.Meta{Name: o.name, Labels: map[string]string{managedLabel: managedBy}},
-		Spec:     kubeapi.LeaseSpec{Holder: o.name, Duration: leaseSeconds, Renewed: time.Now().UTC().Format(microTime)},
+		Metadata: kubeapi.Meta{Name: h.name, Labels: map[string]string{managedLabel: managedBy}},
+		Spec:     kubeapi.LeaseSpec{Holder: h.name, Duration: leaseSeconds, Renewed: time.Now().UTC().Format(microTime)},
 	}
 }
 
 // renew renews the Lease until ctx ends, and creates it again if someone deleted it.
-func (o *owner) renew(ctx context.Context) {
+func (h *holder) renew(ctx context.Context) {
 	tick := time.NewTicker(renewEvery)
 	defer tick.Stop()
 	for {
@@ -59,41 +59,41 @@ func (o *owner) renew(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		err := o.api.PatchLease(ctx, o.namespace, o.name, map[string]any{
+		err := h.api.PatchLease(ctx, h.namespace, h.name, map[string]any{
 			"spec": map[string]string{"renewTime": time.Now().UTC().Format(microTime)},
 		})
 		if kubeapi.Code(err) == http.StatusNotFound {
-			err = o.api.CreateLease(ctx, o.namespace, o.lease())
+			err = h.api.CreateLease(ctx, h.namespace, h.lease())
 		}
 		if err != nil && ctx.Err() == nil {
-			o.log.Warn("cannot renew the Lease of this server", logkey.Retry, renewEvery, logkey.Error, err)
+			h.log.Warn("cannot renew the Lease of this server", logkey.Retry, renewEvery, logkey.Error, err)
 		}
 	}
 }
 
 // close deletes the Lease.
-func (o *owner) close() {
+func (h *holder) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	if err := o.api.DeleteLease(ctx, o.namespace, o.name); err != nil {
-		o.log.Debug("cannot delete the Lease of this server", logkey.Error, err)
+	if err := h.api.DeleteLease(ctx, h.namespace, h.name); err != nil {
+		h.log.Debug("cannot delete the Lease of this server", logkey.Error, err)
 	}
 }
 
-// watched is what a sweep knows about an owner. Clocks of different machines are not
+// watched is what a sweep knows about a holder. Clocks of different machines are not
 // compared: only how long this engine has seen the Lease unchanged.
 type watched struct {
 	version string
 	since   time.Time
 }
 
-// sweepEvery removes Pods of owners whose Lease is missing or unchanged for a time.
+// sweepEvery removes Pods of holders whose Lease is missing or unchanged for a time.
 func (e *Engine) sweepEvery(ctx context.Context, every, after time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	owners := make(map[string]watched)
+	holders := make(map[string]watched)
 	for {
-		e.sweep(ctx, owners, max(after, 2*leaseSeconds*time.Second), time.Now())
+		e.sweep(ctx, holders, max(after, 2*leaseSeconds*time.Second), time.Now())
 		select {
 		case <-ctx.Done():
 			return
@@ -106,34 +106,34 @@ func (e *Engine) sweepEvery(ctx context.Context, every, after time.Duration) {
 // nothing is lost with such a Pod.
 const warmAfter = 2 * leaseSeconds * time.Second
 
-// sweep looks once. It forgets owners without Pods. The maker of a warm Pod counts as its
-// owner, unless this engine keeps such Pods itself.
-func (e *Engine) sweep(ctx context.Context, owners map[string]watched, after time.Duration, now time.Time) {
+// sweep looks once. It forgets holders without Pods. The maker of a warm Pod counts as its
+// holder, unless this engine keeps such Pods itself.
+func (e *Engine) sweep(ctx context.Context, holders map[string]watched, after time.Duration, now time.Time) {
 	type orphan struct {
 		pod  *kubeapi.Pod
 		warm bool
 	}
-	pods := make(map[string][]orphan) // by owner
+	pods := make(map[string][]orphan) // by holder
 	_, err := e.api.ListPods(ctx, e.namespace, selector, func(p *kubeapi.Pod) {
-		o, warm := p.Metadata.Labels[ownerLabel], isWarm(p)
+		name, warm := p.Metadata.Labels[holderLabel], isWarm(p)
 		if warm {
 			if e.warm.keeps(p.Metadata.Labels[specLabel]) {
 				return
 			}
-			o = p.Metadata.Labels[makerLabel]
+			name = p.Metadata.Labels[makerLabel]
 		}
-		if o != e.owner.name && e.guestOf(p) == nil {
+		if name != e.holder.name && e.guestOf(p) == nil {
 			p.WholeSpec = nil // not needed, and a namespace may have many Pods
-			pods[o] = append(pods[o], orphan{p, warm})
+			pods[name] = append(pods[name], orphan{p, warm})
 		}
 	})
 	if err != nil {
-		e.log.Debug("cannot look for Pods whose owners are gone; the next sweep tries again", logkey.Error, err)
+		e.log.Debug("cannot look for Pods whose holders are gone; the next sweep tries again", logkey.Error, err)
 		return
 	}
-	for name := range owners {
+	for name := range holders {
 		if pods[name] == nil {
-			delete(owners, name)
+			delete(holders, name)
 		}
 	}
 	for name, orphans := range pods {
@@ -144,16 +144,16 @@ func (e *Engine) sweep(ctx context.Context, owners map[string]watched, after tim
 			case err == nil:
 				version = lease.Metadata.ResourceVersion
 			case kubeapi.Code(err) != http.StatusNotFound:
-				e.log.Debug("cannot read the Lease of a Pod's owner; the next sweep tries again", logkey.Error, err)
+				e.log.Debug("cannot read the Lease of a Pod's holder; the next sweep tries again", logkey.Error, err)
 				continue
 			}
 		}
-		if known, ok := owners[name]; !ok || known.version != version {
-			owners[name] = watched{version, now}
+		if known, ok := holders[name]; !ok || known.version != version {
+			holders[name] = watched{version, now}
 			continue
 		}
 		for _, o := range orphans {
-			unchanged, p := now.Sub(owners[name].since), o.pod.Metadata
+			unchanged, p := now.Sub(holders[name].since), o.pod.Metadata
 			if unchanged < after && !(o.warm && unchanged >= warmAfter) {
 				continue
 			}
@@ -165,11 +165,11 @@ func (e *Engine) sweep(ctx context.Context, owners map[string]watched, after tim
 			}
 			switch code := kubeapi.Code(err); {
 			case err == nil:
-				e.log.Info("removed a Pod whose owner is gone", logkey.Guest, detail(p.Name))
+				e.log.Info("removed a Pod whose holder is gone", logkey.Guest, detail(p.Name))
 			case ctx.Err() != nil:
 				return
 			case code != http.StatusNotFound && code != http.StatusConflict: // another engine was faster
-				e.log.Warn("cannot remove a Pod whose owner is gone; the next sweep tries again", logkey.Guest, detail(p.Name), logkey.Error, err)
+				e.log.Warn("cannot remove a Pod whose holder is gone; the next sweep tries again", logkey.Guest, detail(p.Name), logkey.Error, err)
 			}
 		}
 	}
