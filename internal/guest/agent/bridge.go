@@ -304,7 +304,7 @@ func (b *bridge) call(f *os.File, r io.Reader, h bridgecall.Header, who processI
 	c := b.callers[h.Token]
 	b.mu.Unlock()
 	if c == nil {
-		return nil, failf(protocol.CodeNotAllowed, "no run in progress may call tools with this token: tools can be called while a run with tools is in progress, by the run itself and by what it starts")
+		return nil, failf(protocol.CodeNotAllowed, "the run that started this program has ended, or code mode is off: only a run in progress in code mode, and what it starts, can call tools")
 	}
 	select {
 	case <-c.started:

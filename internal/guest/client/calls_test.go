@@ -159,13 +159,32 @@ func TestCalls_onlyOfTheRun(t *testing.T) {
 	}
 	// The token of a run that has ended.
 	_, got = runWith(t, l, "python", "!. ./token; glovebox-tool s.t 2>&1", count)
-	if calls.Load() != 1 || !strings.Contains(got, "no run in progress") {
+	if calls.Load() != 1 || !strings.Contains(got, "has ended") {
 		t.Errorf("%d calls, an old token got %q", calls.Load(), got)
 	}
-	// A run without calls.
-	_, got = runWith(t, l, "python", "try:\n    tools.s.t()\nexcept ToolError as e:\n    print(e.code)", nil)
-	if calls.Load() != 1 || got != "denied\n" {
-		t.Errorf("%d calls, a run without calls got %q", calls.Load(), got)
+}
+
+// TestCalls_switchedOff checks that runs without calls, in interpreters that could call before, say
+// that code mode is off, and that later runs can call again.
+func TestCalls_switchedOff(t *testing.T) {
+	l, _ := newConn(t)
+	for _, tc := range []struct{ language, call, search, child string }{
+		{"python", "tools.s.t(a=1)", "tools.search('x')", "!glovebox-tool s.t a=1 2>&1"},
+		{"javascript", "await tools.s.t({a: 1})", "await tools.search('x')", "console.log(require('child_process').spawnSync('glovebox-tool', ['s.t', 'a=1']).stderr.toString())"},
+	} {
+		runWith(t, l, tc.language, tc.call, echo)
+		for code, want := range map[string]string{
+			tc.call:   "s.t: code mode is off for this connection: code cannot call tools, and nothing was called. Call s.t directly instead, without code. To switch code mode on, connect without ?codemode=false to a Glovebox that was started with --tools [denied]",
+			tc.search: "Call the tools of your servers directly instead",
+			tc.child:  "code mode is off for this connection",
+		} {
+			if _, got := runWith(t, l, tc.language, code, nil); !strings.Contains(got, want) {
+				t.Errorf("%s: %s: got %q, want %q", tc.language, code, got, want)
+			}
+		}
+		if _, got := runWith(t, l, tc.language, tc.call, echo); strings.Contains(got, "Error") {
+			t.Errorf("%s: the next run with calls got %q", tc.language, got)
+		}
 	}
 }
 

@@ -162,7 +162,7 @@ func show(w io.Writer, value json.RawMessage, key string) error {
 func call(method string, payload any) ([]byte, error) {
 	path, token := os.Getenv(EnvSocket), os.Getenv(EnvToken)
 	if path == "" || token == "" {
-		return nil, fmt.Errorf("tools can be called only by a run with tools and by what it starts: %s is not set", EnvSocket)
+		return nil, fmt.Errorf("code mode is off for this connection, or the program was not started by a run in code mode (%s is not set): nothing was called. Call the tool directly instead. To switch code mode on, connect without ?codemode=false to a Glovebox that was started with --tools", EnvSocket)
 	}
 	args, err := json.Marshal(payload)
 	if err != nil {

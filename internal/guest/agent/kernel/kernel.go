@@ -288,7 +288,7 @@ const (
 	cmdRun        = 'R' // run number, code of a cell
 	cmdProgram    = 'P' // run number, path, null byte, code of a whole program
 	cmdReseed     = 'E' // seed of the random generators
-	cmdTools      = 'T' // JSON of bridgecall.Setup, null byte, the first time a script
+	cmdTools      = 'T' // JSON of bridgecall.Setup, or null; null byte; the first time a script
 	cmdNetwork    = 'N' // JSON: variables to set and to unset, and a certificate to trust
 	cmdInterrupts = 'X' // run number, count of SIGINTs; Node.js only
 )

@@ -114,12 +114,15 @@ func (k *Kernel) converse(req Request, guard *runGuard) (_ done, empty bool, err
 	if req.Program {
 		msg = command(cmdProgram, number[:], []byte(req.File), []byte{0}, req.Code)
 	}
-	if len(req.Tools) > 0 {
+	switch {
+	case len(req.Tools) > 0:
 		var script []byte
 		if !k.tools {
 			k.tools, script = true, toolsScript(k.language)
 		}
 		msg = append(command(cmdTools, req.Tools, []byte{0}, script), msg...)
+	case k.tools: // the library of an earlier run is still there, and says why a call fails
+		msg = append(command(cmdTools, []byte("null"), []byte{0}), msg...)
 	}
 	if len(req.Network) > 0 {
 		msg = append(command(cmdNetwork, req.Network), msg...)

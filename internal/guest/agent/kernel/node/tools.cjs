@@ -11,6 +11,7 @@ process.on('SIGUSR1', () => {});
 if (inspector.url()) inspector.close();
 
 let bridge = null; // how the current run calls; null after the run
+let off = false; // the last run may not call
 const MAX_WAITING = 64; // calls at the same time; the agent takes 256 of a box
 const MAX_NAMED = 5; // calls named in a note
 const REFUSAL_DELAY = 20; // milliseconds; a loop that calls again leaves the event loop time
@@ -105,6 +106,13 @@ function encode(payload) {
   });
 }
 
+// refusal is the error of a call in a run that may not call.
+function refusal({ server, tool, name }) {
+  const called = [server, tool || name].filter(Boolean).map((part) => String(part).slice(0, 200)).join('.') || 'the tools of your servers';
+  return new ToolError(`code mode is off for this connection: code cannot call tools, and nothing was called. Call ${called} directly instead, without code. `
+    + 'To switch code mode on, connect without ?codemode=false to a Glovebox that was started with --tools', { code: 'denied', server, tool: tool || name });
+}
+
 // ask sends a request to the host and returns its answer. name is the called function in
 // messages, and caller the function whose callers the stack of an error shows.
 function ask(method, payload, name, caller) {
@@ -119,6 +127,7 @@ async function perform(method, payload, call, origin) {
   try {
     if (!bridge) {
       await new Promise((resolve) => setTimeout(resolve, REFUSAL_DELAY));
+      if (off) throw refusal(payload);
       throw new ToolError(`${call.name} was called after its run had ended and did not run; use top-level await`, { code: 'interrupted' });
     }
     const { socket, token } = bridge;
@@ -275,8 +284,15 @@ const tools = new Proxy(servers, {
   },
 });
 
+// offer lets the run that follows call, or for null refuses its calls.
 function offer(setup) {
   bridge = JSON.parse(setup);
+  off = !bridge;
+  if (off) {
+    delete process.env.GLOVEBOX_TOOLS;
+    delete process.env.GLOVEBOX_TOOLS_TOKEN;
+    return;
+  }
   process.env.GLOVEBOX_TOOLS = bridge.socket;
   process.env.GLOVEBOX_TOOLS_TOKEN = bridge.token;
   const path = (process.env.PATH || '/usr/local/bin:/usr/bin:/bin').split(':');

@@ -4,7 +4,7 @@ import collections.abc, itertools, json, math, socket, threading, weakref
 
 MAX_WAITING = 64  # calls of this process at the same time; the agent takes 256 of a box
 gate = threading.BoundedSemaphore(MAX_WAITING)
-bridge = None     # how the current run calls
+bridge = None     # how the current run calls; None: it may not
 
 
 class ToolError(Exception):
@@ -49,6 +49,9 @@ def plain_value(value):
     raise TypeError("a value of type %s cannot be passed to a tool: convert it to numbers, text, lists and dicts" % type(value).__name__)
 
 
+CODE_MODE_OFF = ("code mode is off for this connection: code cannot call tools, and nothing was called. Call %s directly instead, without code. "
+                 "To switch code mode on, connect without ?codemode=false to a Glovebox that was started with --tools")
+
 MAX_DEPTH = 100  # of values in which an odd number is searched
 
 
@@ -74,7 +77,8 @@ def odd_number(value, path, depth):
 
 def encode_call(method, payload):
     if bridge is None:
-        raise ToolError("tools cannot be called from this run", "denied")
+        server, tool = payload.get("server"), payload.get("tool") or payload.get("name")
+        raise ToolError(CODE_MODE_OFF % (".".join(str(part)[:200] for part in (server, tool) if part) or "the tools of your servers"), "denied", server, tool)
     try:
         text = json.dumps(payload, default=plain_value, allow_nan=False, ensure_ascii=False)
     except ValueError:
@@ -433,10 +437,14 @@ tools = Tools()
 
 
 def offer_tools(setup):
-    """Lets the run that follows call."""
+    """Lets the run that follows call, or for null refuses its calls."""
     global bridge
     bridge = json.loads(setup)
     environ = os.environ
+    if bridge is None:
+        for name in ("GLOVEBOX_TOOLS", "GLOVEBOX_TOOLS_TOKEN"):
+            environ.pop(name, None)
+        return
     environ["GLOVEBOX_TOOLS"], environ["GLOVEBOX_TOOLS_TOKEN"] = bridge["socket"], bridge["token"]
     if bridge["bin"] not in environ.get("PATH", "").split(":"):
         environ["PATH"] = environ.get("PATH", "/usr/local/bin:/usr/bin:/bin") + ":" + bridge["bin"]
