@@ -30,7 +30,7 @@ type Entry struct {
 	Identifier       string      `json:"identifier"`
 	Line             string      `json:"line,omitempty"` // signature and first sentence
 	Text             string      `json:"text,omitempty"` // signature and documentation
-	Denied           string      `json:"-"`              // what marks a tool that the policy denies, else ""
+	Mark             string      `json:"-"`              // what marks a tool that code may not call at will, else ""
 	Parameters       []parameter `json:"parameters,omitempty"`
 }
 
@@ -87,26 +87,35 @@ const (
 
 // Search returns the tools that match the words of a query, the best first. For an empty query
 // all match, and those returned are of all servers in turn, so that none is overlooked. limit is at
-// most 100, and 10 if it is 0; matches is the number of all tools that match. Tools that the policy denies come last, and their lines say so: a model that
-// does not find a tool tries others that do the same.
+// most 100, and 10 if it is 0; matches is the number of all tools that match. A deprecated tool comes
+// after those that match as well. Tools that the policy denies come last, and their lines say so: a
+// model that does not find a tool tries others that do the same.
 func (b *Broker) Search(ctx context.Context, query string, limit int, l Language) (found []Entry, matches int) {
 	if limit <= 0 {
 		limit = 10
 	}
 	words := queryWords(query[:min(len(query), maxQuery)])
 	type hit struct {
-		t         Tool
-		score, at int
+		t          Tool
+		score, at  int
+		deprecated bool
 	}
 	var hits []hit
 	for i, t := range b.tools(ctx, "") {
 		if score := scoreOf(t, words); score > 0 || len(words) == 0 {
-			hits = append(hits, hit{t, score, i})
+			h := hit{t, score, i, isDeprecated(t)}
+			if h.deprecated {
+				h.score /= 2 // a query for its very name still finds it
+			}
+			hits = append(hits, h)
 		}
 	}
 	policy := *b.policy.Load()
 	last := func(h hit) int {
-		if policy.Decide(h.t) == Deny {
+		switch {
+		case policy.Decide(h.t) == Deny:
+			return 2
+		case h.deprecated && len(words) == 0:
 			return 1
 		}
 		return 0
@@ -174,11 +183,8 @@ func (b *Broker) line(t Tool, l Language) Entry {
 		e.Line += comment + d
 		comment = " "
 	}
-	if mark := b.mark(t); mark != "" {
-		e.Line += comment + mark
-		if mark == deniedMark {
-			e.Denied = mark
-		}
+	if e.Mark = b.mark(t); e.Mark != "" {
+		e.Line += comment + e.Mark
 	}
 	return e
 }

@@ -42,9 +42,9 @@ func TestSearchTools_allServers(t *testing.T) {
 	broker := codemode.New(codemode.Options{Servers: twoServers{}})
 	handlers := Handlers(Deps{Code: func(box.Owner) *codemode.Broker { return broker }}, nil)
 	for arguments, want := range map[string]string{
-		`{"detail": "names"}`:                  "many.t8\nfew.one\n[13 tools]\nTools by server: many (12), few (1).\n3 more match: narrow the query, or raise limit (to 100).",
-		`{"detail": "names", "limit": 20}`:     "many.t11\nfew.one\n[13 tools]",
-		`{"detail": "names", "query": "t"}`:    "many.t9\n[12 tools]\n2 more match: narrow the query, or raise limit (to 100).",
+		`{"detail": "names"}`:                  "many.t8 [needs approval]\nfew.one [needs approval]\n[13 tools]\nTools by server: many (12), few (1).\n3 more match: narrow the query, or raise limit (to 100).",
+		`{"detail": "names", "limit": 20}`:     "many.t11 [needs approval]\nfew.one [needs approval]\n[13 tools]",
+		`{"detail": "names", "query": "t"}`:    "many.t9 [needs approval]\n[12 tools]\n2 more match: narrow the query, or raise limit (to 100).",
 		`{"detail": "full", "limit": 2}`:       "class few:  # tools.few\n",
 		`{"detail": "signatures", "limit": 1}`: "tools.many.t0() -> Any  # [needs approval]\n[13 tools]\nTools by server: ",
 	} {
@@ -56,8 +56,15 @@ func TestSearchTools_allServers(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", arguments, got, want)
 		}
 	}
+	res, err := handlers["describe_tools"](t.Context(), &mcp.CallToolRequest{Params: &mcp.CallToolParamsRaw{Name: "describe_tools", Arguments: json.RawMessage(`{"names": ["few"], "detail": "names"}`)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := res.Content[0].(*mcp.TextContent).Text; !strings.HasPrefix(got, "few.one [needs approval]\n") {
+		t.Errorf("names of describe_tools: got %q", got)
+	}
 	// Twice named, once described.
-	res, err := handlers["describe_tools"](t.Context(), &mcp.CallToolRequest{Params: &mcp.CallToolParamsRaw{Name: "describe_tools", Arguments: json.RawMessage(`{"names": ["few.one", "few", "few.one"]}`)}})
+	res, err = handlers["describe_tools"](t.Context(), &mcp.CallToolRequest{Params: &mcp.CallToolParamsRaw{Name: "describe_tools", Arguments: json.RawMessage(`{"names": ["few.one", "few", "few.one"]}`)}})
 	if err != nil {
 		t.Fatal(err)
 	}
