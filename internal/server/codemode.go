@@ -29,18 +29,26 @@ func declinesCodeMode(r *http.Request) bool {
 	return false
 }
 
+// offersCode reports whether the client of a request has code mode.
+func (s *Server) offersCode(ctx context.Context, req mcp.Request) bool {
+	if s.opts.Tools.Code == nil {
+		return false
+	}
+	c := callerOf(ctx, req)
+	return !c.declinesCode && s.opts.Tools.Code(box.Owner(c.owner())) != nil
+}
+
 // codeMode leaves out code mode for clients that decline it, and for owners without
 // servers of their own: its tools, what descriptions say about it, and the calls of code.
 func (s *Server) codeMode(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
-		c := callerOf(ctx, req)
-		if !c.declinesCode && s.opts.Tools.Code(box.Owner(c.owner())) != nil {
+		if s.offersCode(ctx, req) {
 			res, err := next(ctx, method, req)
 			return s.aboutApprovals(req, res), err
 		}
 		if call, ok := req.(*mcp.CallToolRequest); ok && call.Params != nil {
 			if plain, ok := s.withoutCode[call.Params.Name]; ok && plain == nil {
-				return nil, s.unknownTool(call.Params.Name, modern(req))
+				return nil, s.unknownTool(ctx, call.Params.Name, req)
 			}
 		}
 		res, err := next(tools.WithoutCode(ctx), method, req)

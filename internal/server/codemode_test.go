@@ -198,8 +198,41 @@ func TestCodeMode_declined(t *testing.T) {
 		if err != nil || !res.IsError {
 			t.Errorf("%s: a call from code: got %+v, %v", version, res, err)
 		}
-		if _, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "search_tools", Arguments: map[string]any{}}); err == nil || !strings.Contains(err.Error(), "code mode") {
+		_, err = cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "search_tools", Arguments: map[string]any{}})
+		if err == nil || !strings.Contains(err.Error(), "code mode") || strings.Count(err.Error(), "search_tools") != 1 || !strings.Contains(err.Error(), "execute_code") {
 			t.Errorf("%s: search_tools: %v", version, err)
+		}
+		for _, near := range []string{"search_tool", "nothing like it"} {
+			if _, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: near, Arguments: map[string]any{}}); err == nil || strings.Contains(err.Error(), "search_tools") {
+				t.Errorf("%s: %s: got %v, which offers a tool that the client does not have", version, near, err)
+			}
+		}
+	}
+}
+
+// TestCodeMode_switchedOff calls from a session that used tools before, over an endpoint without code
+// mode: the program learns how to go on.
+func TestCodeMode_switchedOff(t *testing.T) {
+	boxes := withBoxes(t, nil)
+	_, url := serve(t, func(o *Options) {
+		boxes(o)
+		withCode(o, "")
+	})
+	for language, code := range map[string]string{"python": "tools.shelf.count_books(author='Eco')", "javascript": "await tools.shelf.count_books({author: 'Eco'})"} {
+		with := args{"code": code, "session_id": "off-" + language, "language": language}
+		on, off := dial(t, url, revision.Modern), dial(t, url+"?codemode=false", revision.Modern)
+		if res, err := try(t, on, "execute_code", with); err != nil || res.IsError {
+			t.Fatalf("%s: got %+v, %v", language, res, err)
+		}
+		res, err := try(t, off, "execute_code", with)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := textOf(res)
+		for _, want := range []string{"code mode is off for this connection", "Call shelf.count_books directly", "connect without ?codemode=false", "[denied]"} {
+			if !strings.Contains(got, want) {
+				t.Errorf("%s: got %q, want %q", language, got, want)
+			}
 		}
 	}
 }

@@ -41,7 +41,7 @@ func (s *Server) rejectUnknown(next mcp.MethodHandler) mcp.MethodHandler {
 			return nil, tools.ProtocolError(box.CodeInvalid, "Missing required parameter: name", map[string]string{"field": "name"})
 		}
 		if _, known := slices.BinarySearch(s.names, call.Params.Name); !known && !s.offers(call.Params.Name) {
-			return nil, s.unknownTool(call.Params.Name, modern(req))
+			return nil, s.unknownTool(ctx, call.Params.Name, req)
 		}
 		return next(ctx, method, req)
 	}
@@ -63,15 +63,22 @@ func modern(req mcp.Request) bool {
 	return revision.IsModern(version)
 }
 
-// unknownTool is MethodNotFound to older clients. A modern one would read
+// unknownTool is the error for a tool that the client of a request does not have. It suggests only
+// tools that the client has. It is MethodNotFound to older clients. A modern one would read
 // that, which HTTP turns into 404, as a server without tools.
-func (s *Server) unknownTool(name string, modern bool) error {
+func (s *Server) unknownTool(ctx context.Context, name string, req mcp.Request) error {
 	names := s.names
+	if len(s.withoutCode) > 0 && !s.offersCode(ctx, req) {
+		names = slices.DeleteFunc(slices.Clone(names), func(n string) bool {
+			plain, differs := s.withoutCode[n]
+			return differs && plain == nil
+		})
+	}
 	if s.opts.Extend.Names != nil {
 		names = slices.Concat(names, s.opts.Extend.Names())
 	}
 	e := tools.UnknownTool(name, names, !s.opts.Extend.Alone)
-	if modern {
+	if modern(req) {
 		e.Code = jsonrpc.CodeInvalidParams
 	}
 	return e
