@@ -124,7 +124,7 @@ type Gateway struct {
 
 	mu         sync.Mutex
 	published  map[string]*published        // guarded by mu, by server
-	refreshing map[string]bool              // guarded by mu: servers being listed; true to list once more afterwards
+	refreshing map[string]*refreshState     // guarded by mu: of servers being listed
 	failed     map[string]failure           // guarded by mu: servers that could not be listed or used
 	tasksOnly  map[string][]string          // guarded by mu: tools that only run as tasks, by server
 	names      names                        // guarded by mu: of tools
@@ -172,7 +172,7 @@ func New(o Options) *Gateway {
 	g := &Gateway{
 		log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), listSlots: make(chan struct{}, maxConcurrentLists), startSlots: make(chan struct{}, maxConcurrentLists), listTimeout: listTimeout, firstListed: make(chan struct{}),
 		singleClient: o.SingleClient, failedCalls: rate.Sometimes{First: 5, Interval: 10 * time.Second}, sole: soleClient{known: make(chan struct{})},
-		published: make(map[string]*published), refreshing: make(map[string]bool), failed: make(map[string]failure), tasksOnly: make(map[string][]string), names: newNames(servers), prompts: newNames(servers),
+		published: make(map[string]*published), refreshing: make(map[string]*refreshState), failed: make(map[string]failure), tasksOnly: make(map[string][]string), names: newNames(servers), prompts: newNames(servers),
 		resources: make(claims[mcp.Resource]), templates: make(claims[mcp.ResourceTemplate]), sentLevels: make(map[string]mcp.LoggingLevel), starting: make(map[string]*start), retrying: make(map[string]chan struct{}),
 	}
 	if g.trustCommand = o.TrustCommand; g.trustCommand == nil {

@@ -272,6 +272,56 @@ func TestCallTool_ChangedMeanwhile(t *testing.T) {
 	}
 }
 
+// TestWhyUnavailable_WaitsWhileListed: a call of a program that comes while its server is
+// being listed, or is about to be listed once more, waits for the result.
+func TestWhyUnavailable_WaitsWhileListed(t *testing.T) {
+	dir := t.TempDir()
+	var requests atomic.Int64
+	var holding atomic.Bool
+	hold := make(chan struct{})
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		requests.Add(1)
+		if holding.Load() {
+			<-hold
+		}
+		http.Error(w, "down", http.StatusServiceUnavailable)
+	}))
+	t.Cleanup(web.Close)
+	o := options(dir, mcpkit.Trusted)
+	o.Servers.Config.Servers = []*mcpjson.Server{{Name: "late", Transport: mcpjson.TransportHTTP, URL: mcpjson.Literal(web.URL)}}
+	g, _ := register(t, o)
+	t.Cleanup(func() { g.Close() })
+	<-g.firstListed
+	until(t, "the server is asked no more", func() bool {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return len(g.refreshing) == 0
+	})
+	first := requests.Load()
+	holding.Store(true)
+	g.refresh("late")
+	until(t, "the server is being listed", func() bool { return requests.Load() > first })
+	g.refresh("late") // lists it once more afterwards
+	g.mu.Lock()
+	f := g.failed["late"]
+	f.at = time.Now().Add(-12 * time.Second)
+	g.failed["late"] = f
+	g.mu.Unlock()
+	answer := make(chan *UnavailableError)
+	go func() { answer <- g.WhyUnavailable(t.Context(), "late", "say") }()
+	select {
+	case why := <-answer:
+		t.Errorf("an answer before the server was listed: %v", why)
+	case <-time.After(100 * time.Millisecond): // the wrong answer comes at once
+		close(hold)
+		if why := <-answer; why == nil || strings.Contains(why.Text, "ago") {
+			t.Errorf("got %v, want the result of the listing", why)
+		}
+		return
+	}
+	close(hold)
+}
+
 // A call of a tool tries a server again that was down a moment ago. Parallel calls share the
 // attempt. A note about the server says how old it is.
 func TestWhyUnavailable_TriesAgain(t *testing.T) {

@@ -26,47 +26,77 @@ func (g *Gateway) cachedListings() map[string]listing.Entry {
 	return known
 }
 
+// A refreshState is that of a server whose listing is being refreshed.
+type refreshState struct {
+	again bool     // list once more
+	done  []func() // to call when the next attempt ends
+}
+
 // refresh lists a server in the background. If the server is being listed, it is listed
 // once more afterwards, however often refresh was called meanwhile.
-func (g *Gateway) refresh(server string) { g.refreshThen(server, func() {}) }
+func (g *Gateway) refresh(server string) { g.refreshThen(server, nil) }
 
-// refreshThen is refresh; it calls done after the first attempt.
+// refreshThen is refresh; it calls done, if not nil, when the next attempt ends, which may
+// have begun before.
 func (g *Gateway) refreshThen(server string, done func()) {
 	g.mu.Lock()
-	_, busy := g.refreshing[server]
-	g.refreshing[server] = busy
+	state, busy := g.refreshing[server]
+	switch {
+	case g.ctx.Err() != nil:
+		g.mu.Unlock()
+		if done != nil {
+			done()
+		}
+		return
+	case busy:
+		state.again = true
+	default:
+		state = new(refreshState)
+		g.refreshing[server] = state
+	}
+	if done != nil {
+		state.done = append(state.done, done)
+	}
 	g.mu.Unlock()
-	if busy || g.ctx.Err() != nil {
-		done()
+	if busy {
 		return
 	}
 	g.tasks.Go(func() {
-		g.refreshOnce(server)
-		done()
-		for g.rerun(server) {
+		for g.ctx.Err() == nil {
 			g.refreshOnce(server)
+			if !g.endAttempt(server, state) {
+				return
+			}
+			g.pause(relistInterval)
 		}
+		g.endAttempt(server, state)
 	})
 }
 
-// rerun reports whether to list a server once more, after relistInterval.
-func (g *Gateway) rerun(server string) bool {
+// endAttempt calls the functions that wait for the attempt that has ended. It reports
+// whether to list the server once more.
+func (g *Gateway) endAttempt(server string, state *refreshState) (again bool) {
 	g.mu.Lock()
-	defer g.mu.Unlock()
-	if !g.refreshing[server] {
+	again, done := state.again, state.done
+	state.again, state.done = false, nil
+	if !again {
 		delete(g.refreshing, server)
-		return false
 	}
 	g.mu.Unlock()
-	timer := time.NewTimer(relistInterval)
+	for _, f := range done {
+		f()
+	}
+	return again
+}
+
+// pause waits, until the gateway closes.
+func (g *Gateway) pause(d time.Duration) {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 	case <-g.ctx.Done():
 	}
-	g.mu.Lock()
-	g.refreshing[server] = false
-	return g.ctx.Err() == nil
 }
 
 func (g *Gateway) refreshOnce(server string) {
