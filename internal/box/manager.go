@@ -16,17 +16,30 @@ import (
 //
 // It consists of
 //
+//   - env (env.go): what the other parts share: configuration, collaborators, log, clock, and
+//     the life of the Manager's goroutines.
 //   - registry (registry.go, admit.go, evict.go, state.go): which boxes are in memory, and in
-//     which state; find, admit, evict. It has the lock of all boxes.
-//   - lifecycle (lifecycle.go, hibernate.go, stop.go): boot, wake, hibernate and end boxes.
-//   - machine factory (machines.go, rescue.go, pool.go): the machines of boxes and of the pool.
+//     which state; find, admit, evict. It has the lock of all boxes and the tombstones
+//     (tombstone.go).
+//   - lifecycle (lifecycle.go, hibernate.go, rollback.go, stop.go): boot, wake, hibernate,
+//     replace and end boxes.
+//   - machineFactory (machines.go, rescue.go, named.go, pool.go): the machines of boxes and of
+//     the pool, and their networks (network.go).
 //   - records (records.go, home.go): boxes and saved snapshots on disk.
-//   - maintainer (maintainer.go, idle.go, pressure.go): idle boxes, expiry, memory pressure of
-//     the host.
+//   - maintainer (maintainer.go, idle.go, pressure.go, tombstone_file.go): idle boxes, expiry,
+//     memory pressure of the host, and the tombstones that servers share.
 //
-// A Box (box.go) executes: run.go, exec.go, files.go, output.go. The Manager's own
-// methods combine these: session.go, context.go, client.go, fork.go, saved_snapshot.go,
-// stored.go and stop.go are the calls of clients, acquire.go finds or wakes their box.
+// Slots (slots.go) bound the boxes that are started or written at once.
+//
+// A Box (box.go) executes: run.go, exec.go, files.go, limits.go, and output.go with
+// display.go, figure.go and clean.go for what a call puts out. It is paused by power.go while
+// it is idle and parked by park.go while its code waits for the host; hints.go and report.go
+// make the notes in its results.
+//
+// The Manager's own methods combine these. session.go, context.go, client.go, fork.go,
+// saved_snapshot.go, stored.go, volumes.go and stop.go are the calls of clients; acquire.go
+// finds or wakes their box, narrow.go limits its network, and revive.go gives a session that
+// is made in place of a lost one what that had.
 type Manager struct {
 	*env
 	reg        *registry
