@@ -45,8 +45,9 @@ type Route struct {
 	Log *slog.Logger
 }
 
-// Stream is the stream to an agent. It lasts until Close, or until no connection succeeds
-// for two minutes. Read and Write may be called concurrently with each other and with Close.
+// Stream is the stream to an agent. It lasts until Close, until no connection succeeds
+// for two minutes, or until the helper, having answered, sends what is no frame: then the error
+// of Read and Write is podlink.ErrFrame. Read and Write may be called concurrently with each other and with Close.
 type Stream struct {
 	route   Route
 	id      podlink.SessionID
@@ -113,6 +114,12 @@ func (s *Stream) run(ctx context.Context, l link) {
 		began := time.Now()
 		err := s.session.Run(l.turn, l.conn, l.received)
 		if ctx.Err() != nil {
+			return
+		}
+		// A further connection would lead to the same program, which does not keep to the protocol.
+		// Before a Reply, what is between may write a text of its own: that is a failed attempt.
+		if errors.Is(err, podlink.ErrFrame) {
+			s.session.Close(fmt.Errorf("the helper in the guest broke the protocol: %w", err))
 			return
 		}
 		s.route.Log.Debug("the connection to a guest broke", logkey.Error, err)

@@ -24,6 +24,8 @@ type helper struct {
 	connects atomic.Int64
 	lasts    time.Duration // of a connection; 0: for ever
 	fail     atomic.Pointer[error]
+	before   atomic.Pointer[string] // what a connection carries before the Reply; nil: nothing
+	after    atomic.Pointer[string] // what it carries after the Reply in place of frames; nil: frames
 	lost     atomic.Pointer[error]
 }
 
@@ -50,7 +52,17 @@ func (h *helper) connect(context.Context, bool) (io.ReadWriteCloser, error) {
 		if err != nil {
 			return
 		}
+		if text := h.before.Swap(nil); text != nil {
+			io.WriteString(theirs, *text)
+			return
+		}
 		turn, err := h.session.Begin()
+		if text := h.after.Load(); err == nil && text != nil {
+			if (podlink.Reply{Received: turn.Received}).Write(theirs) == nil {
+				io.WriteString(theirs, *text)
+			}
+			return
+		}
 		if err != nil || (podlink.Reply{Received: turn.Received}).Write(theirs) != nil {
 			return
 		}
@@ -118,6 +130,45 @@ func TestStream_ConnectionsThatBreakAtOnceAreTriedRarely(t *testing.T) {
 		time.Sleep(time.Minute)
 		if n := h.connects.Load(); n < 20 || n > 40 {
 			t.Errorf("%d connections in a minute, want one in two seconds", n)
+		}
+	})
+}
+
+// TestStream_EndsAfterGarbage: a helper that sends what is no frame gets no further connection.
+func TestStream_EndsAfterGarbage(t *testing.T) {
+	for _, garbage := range []string{"garbage", "D\xff\xff\xff\xff", "R\x00\x00\x00\x00\x00\x00\x00\x09"} {
+		synctest.Test(t, func(t *testing.T) {
+			h := &helper{}
+			h.after.Store(&garbage)
+			s := open(t, h)
+			// Without the end, reads wait while connections follow each other.
+			timer := time.AfterFunc(time.Hour, func() { s.Close() })
+			defer timer.Stop()
+			if _, err := s.Read(make([]byte, 1)); !errors.Is(err, podlink.ErrFrame) {
+				t.Errorf("read after %q: got %v, want ErrFrame", garbage, err)
+			}
+			if n := h.connects.Load(); n != 1 {
+				t.Errorf("%d connections to a helper that sent %q, want 1", n, garbage)
+			}
+		})
+	}
+}
+
+// TestStream_ToleratesTextBeforeTheReply: a program between may say something of its own on a
+// connection, which fails, and the next one goes on.
+func TestStream_ToleratesTextBeforeTheReply(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &helper{lasts: time.Second}
+		s := open(t, h)
+		text := "error: the sandbox is busy\n"
+		h.before.Store(&text)
+		time.Sleep(5 * time.Second)
+		if h.before.Load() != nil {
+			t.Fatal("no connection carried the text: the test shows nothing")
+		}
+		go h.session.Write([]byte("x"))
+		if _, err := io.ReadFull(s, make([]byte, 1)); err != nil {
+			t.Errorf("read after a connection that carried a text: %v", err)
 		}
 	})
 }
