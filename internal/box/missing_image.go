@@ -12,12 +12,21 @@ import (
 // again. Its boxes and snapshots wait for that: they are never restored on another file system,
 // which has other programs.
 type MissingImageError struct {
-	What   string // a clause: "its image app:1 was removed"
-	Remedy string // what the operator can do, as an imperative: "pull it again"
+	What   string // a clause for clients: "its image app:1 was removed"
+	Remedy string // what the operator can do, as an imperative for clients: "pull it again"
+	Err    error  // for the operator, with paths of the host
 }
 
-// Error returns What.
-func (e *MissingImageError) Error() string { return e.What }
+// Error returns the text of Err, for the operator. Clients get What.
+func (e *MissingImageError) Error() string {
+	if e.Err == nil {
+		return e.What
+	}
+	return e.Err.Error()
+}
+
+// Unwrap returns Err.
+func (e *MissingImageError) Unwrap() error { return e.Err }
 
 // isMissingImage reports whether err is about an image that this host may have again.
 func isMissingImage(err error) bool {

@@ -37,6 +37,9 @@ func unusable(err error) bool {
 
 // mismatch returns a readable reason why a snapshot cannot be restored.
 func mismatch(err error) string {
+	if missing, ok := errors.AsType[*MissingImageError](err); ok {
+		return missing.What
+	}
 	text := err.Error()
 	if strings.HasPrefix(text, "restore guest ") { // the engine's own words follow the id
 		_, text, _ = strings.Cut(text, ": ")

@@ -210,7 +210,7 @@ func (h *host) recallImage(cfg *config.Config, key, language string) (engine.Roo
 		img, err = old, nil
 	}
 	if gone, ok := errors.AsType[*image.RemovedError](err); ok {
-		return engine.Root{}, nil, &box.MissingImageError{What: gone.Error(), Remedy: gone.Remedy()}
+		return engine.Root{}, nil, &box.MissingImageError{What: gone.Public(), Remedy: gone.PublicRemedy(), Err: gone}
 	}
 	if err != nil {
 		return engine.Root{}, nil, err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/box"
+	"github.com/glovebox-dev/glovebox/internal/box/image"
 	"github.com/glovebox-dev/glovebox/internal/box/machine"
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/guest/client"
@@ -108,8 +109,8 @@ func (h *host) makerOfSnapshot(ctx context.Context, cfg *config.Config, maker *m
 		return maker, nil
 	}
 	root, interpreters, err := h.recallImage(cfg, of.RootKey, language)
-	if missing, ok := errors.AsType[*box.MissingImageError](err); ok {
-		return nil, withHint(missing, "%s", missing.Remedy)
+	if gone, ok := errors.AsType[*image.RemovedError](err); ok {
+		return nil, withHint(gone, "%s", gone.Remedy())
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", err, engine.ErrInvalid)

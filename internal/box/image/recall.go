@@ -124,7 +124,7 @@ func Recall(stateDir, key, language string) (*Image, error) {
 		return img, img.recallFile(stateDir, language)
 	}
 	if dir := img.Root.Tree.Dir; len(img.Root.Tree.Binds) == 0 && !exists(dir) {
-		return nil, &RemovedError{Name: "dir:" + dir}
+		return nil, &RemovedError{Key: key, Name: "dir:" + dir}
 	}
 	for _, i := range r.Interpreters {
 		// A link may lead to where only a guest can follow.
@@ -149,11 +149,46 @@ func Recall(stateDir, key, language string) (*Image, error) {
 
 // RemovedError reports a container image that is no longer on this machine.
 type RemovedError struct {
+	Key    string // of the image's root
 	Name   string // as --image takes it; empty if it was not noted
 	Pulled bool   // it was pulled into the state directory; else it is a directory
 }
 
-// Error returns a clause without a subject for the box.
+// Public is Error without paths of the host, for clients. A directory is named by the key of the
+// image.
+func (e *RemovedError) Public() string {
+	switch {
+	case !e.Pulled:
+		return fmt.Sprintf("the directory of its image (key %s) is not there any more", truncate.Bytes(e.Key, maxShownKey))
+	case isPath(e.Name):
+		return "its image was removed"
+	}
+	return e.Error()
+}
+
+// PublicRemedy is Remedy without paths of the host, for clients.
+func (e *RemovedError) PublicRemedy() string {
+	if e.Pulled && isPath(e.Name) {
+		return "pull the image that it was made with again, with the same content: glovebox image pull IMAGE"
+	}
+	return e.Remedy()
+}
+
+// isPath reports whether the name of an image leads to a file or directory of the host: it begins
+// like a path, or with the prefix of one, as in docker-archive:app.tar.
+func isPath(name string) bool {
+	kind, _, found := strings.Cut(name, ":")
+	switch {
+	case found && (kind == "dir" || kind == "oci" || kind == "docker-archive"):
+		return true
+	}
+	return strings.HasPrefix(name, "/") || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "~")
+}
+
+// maxShownKey bounds what is shown of a key, in bytes: enough to tell images apart.
+const maxShownKey = 12
+
+// Error returns a clause without a subject for the box, for the operator.
 func (e *RemovedError) Error() string {
 	switch {
 	case !e.Pulled:
@@ -194,7 +229,7 @@ func (img *Image) recallFile(stateDir, language string) error {
 	info, err := os.Lstat(file)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return &RemovedError{Name: img.Name, Pulled: true}
+		return &RemovedError{Key: img.Root.Key, Name: img.Name, Pulled: true}
 	case err == nil && !info.Mode().IsRegular():
 		err = fmt.Errorf("%s is no file", file)
 	case err == nil:

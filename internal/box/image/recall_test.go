@@ -122,6 +122,24 @@ func TestRecall_DirectoryGone(t *testing.T) {
 	_, err = Recall(state, img.Root.Key, Python)
 	if gone, ok := errors.AsType[*RemovedError](err); !ok || gone.Pulled || !strings.Contains(gone.Error(), `root\nfs`) {
 		t.Errorf("after its removal: %v, want a *RemovedError with the name in one line", err)
+	} else if public := gone.Public() + " " + gone.PublicRemedy(); strings.Contains(public, filepath.Dir(dir)) || !strings.Contains(public, img.Root.Key[:maxShownKey]) {
+		t.Errorf("clients are told %q, want the key of the image and no path", public)
+	}
+}
+
+// TestRemovedError_Public: clients learn no path of the host of an image that came from a file.
+func TestRemovedError_Public(t *testing.T) {
+	for name, named := range map[string]bool{
+		"python:3.13-slim": true, "registry.example.org:5000/app:1": true,
+		"docker-archive:/srv/secret/app.tar": false, "oci:secret/layout:1": false, "/srv/secret/app.tar": false, "./secret": false, "~/secret": false,
+	} {
+		e := &RemovedError{Key: "k", Name: name, Pulled: true}
+		if public := e.Public() + " " + e.PublicRemedy(); strings.Contains(public, name) != named || strings.Contains(public, "secret") {
+			t.Errorf("of %s, clients are told %q", name, public)
+		}
+		if !strings.Contains(e.Error(), name) {
+			t.Errorf("of %s, the operator is told %q", name, e)
+		}
 	}
 }
 
