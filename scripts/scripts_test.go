@@ -59,6 +59,33 @@ func TestNpmCI_IsTheOnlyCaller(t *testing.T) {
 	}
 }
 
+// The benchmark's set-up says what an old or missing Node.js keeps from running.
+func TestBenchNode_Version(t *testing.T) {
+	for _, c := range []struct {
+		version string // of the machine's Node.js; empty: it fails
+		want    string // in what is said; empty: nothing is said
+	}{{"v22.23.3", ""}, {"v24.0.0", ""}, {"v20.20.2", "v20.20.2"}, {"v9.1.0", "v9.1.0"}, {"", "is missing"}} {
+		dir := t.TempDir()
+		program := "#!/bin/sh\nexit 1\n"
+		if c.version != "" {
+			program = "#!/bin/sh\necho " + c.version + "\n"
+		}
+		if err := os.WriteFile(filepath.Join(dir, "node"), []byte(program), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command("./bench-node", dir)
+		cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
+		out, err := cmd.CombinedOutput()
+		text := string(out)
+		if c.want == "" && (err != nil || text != "") {
+			t.Errorf("with Node.js %s: %v, %s", c.version, err, text)
+		}
+		if c.want != "" && (err == nil || !strings.Contains(text, c.want) || !strings.Contains(text, "dbhub") || !strings.Contains(text, "node@22")) {
+			t.Errorf("with Node.js %q: %v, %s; want the version, the server and what to type", c.version, err, text)
+		}
+	}
+}
+
 // The tests that scripts/test runs as one user only exist, in packages that it runs as both.
 func TestTest_RunsOnceWhatExists(t *testing.T) {
 	script, err := os.ReadFile("test")
