@@ -149,16 +149,22 @@ func (n *networks) record(r egress.Record) {
 }
 
 // reload reads the policies of the settings again. Connections that are no longer allowed
-// end. After an error, the policies are unchanged.
+// end. After an error, the policies and the definitions of secrets are unchanged; the values of
+// secrets are read again in any case, so that a mistake in the one file does not keep a value in
+// use that was rotated in another.
 func (n *networks) reload(cfg *config.Config) error {
 	next, err := cfg.ReadNetwork()
-	if err != nil {
-		return err
+	if err == nil && n.secrets != nil {
+		err = n.reloadSecrets(cfg, next)
 	}
-	if n.secrets != nil {
-		if err := n.reloadSecrets(cfg, next); err != nil {
+	if err != nil {
+		if n.secrets == nil {
 			return err
 		}
+		return errors.Join(err, n.reloadSecrets(cfg, n.policies.Load()))
+	}
+	if n.secrets != nil {
+		n.warnOfSecrets(next)
 	}
 	n.policies.Store(next)
 	n.gate.Reevaluate()
@@ -178,7 +184,7 @@ func (n *networks) watch(ctx context.Context, cfg func() *config.Config) (wait f
 		defer close(done)
 		w.Run(ctx, func() {
 			if err := n.reload(cfg()); err != nil {
-				n.log.Error("network policies and secrets unchanged: a file is invalid", logkey.File, path, logkey.Error, err)
+				n.log.Error("network policies and definitions of secrets unchanged: a file is invalid", logkey.File, path, logkey.Error, err)
 				return
 			}
 			n.log.Info("network policies and secrets reloaded", logkey.File, path)

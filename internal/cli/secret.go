@@ -54,8 +54,8 @@ func (a *app) checkSecrets(cfg *config.Config, n *config.Network) error {
 	return explainSecrets(cfg, err)
 }
 
-// reloadSecrets reads the secrets again. One whose value cannot be read keeps the value that
-// it has.
+// reloadSecrets reads the secrets that next defines again. One whose value cannot be read keeps
+// the value that it has. After an error, nothing has changed.
 func (n *networks) reloadSecrets(cfg *config.Config, next *config.Network) error {
 	secrets, changed, kept, err := secret.Reload(definitionsOf(next), n.secrets.Secrets())
 	if err != nil {
@@ -65,7 +65,6 @@ func (n *networks) reloadSecrets(cfg *config.Config, next *config.Network) error
 		n.log.Warn("a secret keeps the value from before", logkey.Error, err)
 	}
 	n.secrets.Replace(secrets)
-	n.warnOfSecrets(next)
 	for _, name := range changed {
 		n.log.Info("the value of a secret changed", logkey.Secret, name)
 	}

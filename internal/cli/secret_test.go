@@ -108,6 +108,20 @@ func TestNetworks_SecretFileRotates(t *testing.T) {
 	awaited("after a rotation", `msg="the value of a secret changed" secret=api`)
 	write("value", "")
 	awaited("with an empty file", `level=WARN msg="a secret keeps the value from before" err="secret \"api\": `)
+	// A mistake in the network file does not keep the value.
+	write("net.toml", "[default]\nallow = 5\n")
+	awaited("with a bad network file", "level=ERROR msg=\"network policies and definitions of secrets unchanged: a file is invalid\"")
+	write("value", "gh_zq9zq9zq9-again\n")
+	if !polltest.Soon(30*time.Second, func() bool { return strings.Count(log.String(), "the value of a secret changed") == 2 }) {
+		t.Errorf("after a rotation beside a bad network file, the log has no change of the value:\n%s", log.String())
+	}
+	// Nor does one in a definition.
+	write("net.toml", strings.Replace(secretFile, "api.example.com\"]\nas", "*.example.com\"]\nas", 1))
+	awaited("with a bad definition", "is a pattern")
+	write("value", "gh_zq9zq9zq9-thrice\n")
+	if !polltest.Soon(30*time.Second, func() bool { return strings.Count(log.String(), "the value of a secret changed") == 3 }) {
+		t.Errorf("after a rotation beside a bad definition, the log has no change of the value:\n%s", log.String())
+	}
 	if strings.Contains(log.String(), "zq9") {
 		t.Errorf("the log has a value:\n%s", log.String())
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/cli/help"
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/logkey"
+	"github.com/glovebox-dev/glovebox/internal/owned"
 	"github.com/glovebox-dev/glovebox/internal/perplexity"
 	"github.com/glovebox-dev/glovebox/internal/server"
 	"github.com/glovebox-dev/glovebox/internal/server/metrics"
@@ -196,6 +197,7 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 	if h.networks, err = openNetworks(cfg, log, sec.audit); err != nil {
 		return err
 	}
+	owned.Settle() // the files of the settings were read twice: in checkFiles and after enter
 	traces, err := h.openTraces(ctx, cfg, v)
 	if err != nil {
 		return err

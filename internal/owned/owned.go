@@ -4,7 +4,8 @@
 //
 // In a user namespace that maps only some users, the kernel shows the files of all
 // others, real root included, as those of one user. A directory above a checked one may
-// belong to that user; a program checks once before it enters such a namespace.
+// belong to that user; a program checks once before it enters such a namespace, and calls
+// [Settle] when it has started there.
 package owned
 
 import (

@@ -51,12 +51,16 @@ func check(path string, want target, in place) error {
 			return nil
 		}
 		next := filepath.Join(at, rest[0]) // ".." was removed by Abs, or leads to a parent that is checked again
+		shared := rest[0] != ".." && info.Mode()&fs.ModeSticky != 0 && info.Mode()&0o022 != 0
 		rest = rest[1:]
 		if info, err = os.Lstat(next); errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
 		if err != nil {
 			return err
+		}
+		if shared && in == strict && foreign(ownerOf(info)) && newcomer(next) {
+			return &unsafeError{next, "belongs to another user, and all users can make files in " + at, "use a directory of your own"}
 		}
 		if info.Mode()&fs.ModeSymlink == 0 {
 			if want == file && len(rest) == 0 && info.Mode().IsRegular() {
@@ -153,7 +157,13 @@ func ownerOf(info fs.FileInfo) uint32 {
 
 // trusted reports whether a file's owner is root or this user.
 func trusted(uid uint32) bool {
-	return uid == 0 || int(uid) == os.Geteuid() || uid == unmapped && !MapsAllUsers()
+	return uid == 0 || int(uid) == os.Geteuid() || foreign(uid)
+}
+
+// foreign reports whether a file's owner is one that this user namespace does not map: root, or
+// anybody else.
+func foreign(uid uint32) bool {
+	return uid == unmapped && int(uid) != os.Geteuid() && !MapsAllUsers()
 }
 
 // MapsAllUsers reports whether this user namespace maps all users, so that its root is
