@@ -113,7 +113,7 @@ func (m *codeMode) newBroker(owner string, o *codeOwner) *codemode.Broker {
 	if len(m.search.Tools) > 0 {
 		servers = codemode.WithLocal(servers, owner, m.search)
 	}
-	return codemode.New(codemode.Options{Servers: servers, Policy: o.policy, Approve: m.approvals.Approve, Memory: m.memory, Log: m.calls})
+	return codemode.New(codemode.Options{Servers: servers, Policy: o.policy, Approve: m.approvals.Approve, Called: m.approvals.Called, Memory: m.memory, Log: m.calls})
 }
 
 // openApprovals returns what asks users for approval of calls.

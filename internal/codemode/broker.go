@@ -68,6 +68,9 @@ type Options struct {
 	// Approve asks a person about a call for which the policy says Ask; nil refuses it. An
 	// *Error reaches the program as it is. The wait counts against no budget.
 	Approve func(ctx context.Context, r Request) (approved bool, err error)
+	// Called is told of each call of a tool before the server gets it; nil tells nobody. Its context
+	// is that of the run, as for Approve. It must not block.
+	Called func(ctx context.Context, t Tool)
 	// RunBudget bounds one run, BoxBudget all runs of a box within an hour, and OwnerBudget
 	// all runs of an owner within an hour. A field that is zero has the default.
 	RunBudget, BoxBudget, OwnerBudget Budget
@@ -348,6 +351,9 @@ func (r *Run) call(ctx context.Context, own *reservation, in toolCall) (value an
 		return nil, r.b.withTool(err, t, l)
 	}
 	made = true
+	if r.b.o.Called != nil {
+		r.b.o.Called(ctx, t)
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, left, errBudgetTime)
 	defer cancel()
 	result := own.memory.reserve(own.owner)

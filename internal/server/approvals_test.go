@@ -67,7 +67,7 @@ func withApprovals(tb testing.TB, o approval.Options) (*diary, *box.Manager, fun
 	boxes(&made)
 	o.Park = box.Park
 	approver := approval.New(o)
-	broker := codemode.New(codemode.Options{Servers: d, Approve: approver.Approve})
+	broker := codemode.New(codemode.Options{Servers: d, Approve: approver.Approve, Called: approver.Called})
 	return d, made.Tools.Boxes, func(o *Options) {
 		boxes(o)
 		o.Tools.Code = func(box.Owner) *codemode.Broker { return broker }

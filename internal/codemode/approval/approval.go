@@ -12,7 +12,8 @@
 //
 // Where to look: approval.go and run.go hold a call until its answer, asking.go asks the
 // client, question.go and render.go make the question, answer.go and again.go read the
-// answer and ask again, waiting.go tells other requests what waits, store.go remembers what is always approved.
+// answer and ask again, waiting.go tells other requests what waits,
+// expired.go tells a repeated request what the first one did, store.go remembers what is always approved.
 package approval
 
 import (
@@ -73,10 +74,11 @@ type Approver struct {
 	running sync.WaitGroup // goroutines of runs
 
 	mu      sync.Mutex
-	closed  bool                           // guarded by mu
-	runs    map[*run]struct{}              // guarded by mu: that have not ended, or whose result is kept
-	byToken map[string]*question           // guarded by mu: that an answer may come for
-	last    *lru.Cache[string, *lastCalls] // guarded by mu: by owner
+	closed  bool                            // guarded by mu
+	runs    map[*run]struct{}               // guarded by mu: that have not ended, or whose result is kept
+	byToken map[string]*question            // guarded by mu: that an answer may come for
+	last    *lru.Cache[string, *lastCalls]  // guarded by mu: by owner
+	expired *lru.Cache[requestID, *Expired] // guarded by mu: runs that nobody came back for
 }
 
 // lastCalls has the digest of each argument of the last approved call of a tool.
@@ -121,7 +123,7 @@ func New(o Options) *Approver {
 	}
 	o.Audit = cmp.Or(o.Audit, slog.New(slog.DiscardHandler))
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	return &Approver{o: o, runs: make(map[*run]struct{}), byToken: make(map[string]*question), last: newCache[string, *lastCalls](lastOwners)}
+	return &Approver{o: o, runs: make(map[*run]struct{}), byToken: make(map[string]*question), last: newCache[string, *lastCalls](lastOwners), expired: newCache[requestID, *Expired](maxExpired)}
 }
 
 var (
@@ -142,6 +144,13 @@ func (a *Approver) Stop() {
 // Leave is Stop for the runs of one session, whose client cannot answer any more.
 func (a *Approver) Leave(session any) {
 	a.end(func(r *run) bool { return r.caller.Session == session }, "end of the session", errLeft)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, id := range a.expired.Keys() {
+		if id.session == session {
+			a.expired.Remove(id)
+		}
+	}
 }
 
 // end refuses what waits for approval in the runs that match, and cancels those whose

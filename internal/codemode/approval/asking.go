@@ -147,6 +147,7 @@ func (a *Approver) resume(c Caller) (r *run, again *mcp.CallToolResult, err erro
 	q.timer.Stop()
 	delete(a.byToken, q.token)
 	r.attended, r.late = true, false
+	a.cameBackLocked(r)
 	r.attendant.Store(&c.Attendant)
 	r.releaseLocked()
 	a.mu.Unlock()
@@ -291,6 +292,7 @@ func (a *Approver) expire(q *question) {
 	}
 	decided := q.run.refuseLocked(&codemode.Error{Code: codemode.ApprovalExpired,
 		Message: fmt.Sprintf("the user did not answer the question about the call within %v; the tool was not called", a.o.Expiry)})
+	a.rememberLocked(q.run)
 	a.mu.Unlock()
 	a.audit(decided, expired)
 }

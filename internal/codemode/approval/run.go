@@ -67,6 +67,7 @@ type run struct {
 	late       bool            // the last question has expired, and the client has not come back
 	allowed    map[target]bool // for the rest of the run
 	calls      map[digest]bool // true if approved for the run, false if denied
+	did        *Expired        // what it has done so far
 }
 
 type runResult struct {
@@ -145,7 +146,7 @@ func (a *Approver) Serve(ctx context.Context, c Caller, do func(context.Context)
 	}
 	r := &run{
 		approver: a, caller: c, ready: make(chan *question, 1), done: make(chan runResult, 1), attended: true,
-		allowed: make(map[target]bool), calls: make(map[digest]bool),
+		allowed: make(map[target]bool), calls: make(map[digest]bool), did: &Expired{},
 	}
 	r.attendant.Store(&c.Attendant)
 	var own context.Context

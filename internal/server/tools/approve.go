@@ -15,6 +15,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/box"
 	"github.com/glovebox-dev/glovebox/internal/codemode"
 	"github.com/glovebox-dev/glovebox/internal/codemode/approval"
+	"github.com/glovebox-dev/glovebox/internal/plural"
 	"github.com/glovebox-dev/glovebox/internal/revision"
 )
 
@@ -48,6 +49,10 @@ func (c *Call) approvable(ctx context.Context, approver *approval.Approver, req 
 		caller.Key = requestDigest(req.Params)
 	}
 	c.byResult = caller.ByResult
+	if before, ok := approver.Expired(caller); ok {
+		c.expired = expiredBefore(before)
+		return do(ctx)
+	}
 	res, err := approver.Serve(ctx, caller, do)
 	if c.behind != "" {
 		if asks := approver.Recall(caller, c.behind); asks != nil {
@@ -58,6 +63,30 @@ func (c *Call) approvable(ctx context.Context, approver *approval.Approver, req 
 		recordResult(ctx, res)
 	}
 	return res, err
+}
+
+// expiredBefore is the error of a request that repeats one whose program has expired: the user has
+// to know what that did before the program does it again.
+func expiredBefore(e approval.Expired) error {
+	did := "It made no tool calls"
+	if e.Calls > 0 {
+		did = "It made " + plural.N(e.Calls, "tool call")
+		switch {
+		case len(e.Writes) == 0:
+			did += ", none of a tool that changes something"
+		default:
+			did += ", and may have changed something with " + strings.Join(e.Writes, ", ")
+			if e.More > 0 {
+				did += " and " + plural.N(e.More, "further call")
+			}
+		}
+	}
+	return &box.Error{
+		Code: box.CodeBusy, Op: "run again",
+		Msg:     fmt.Sprintf("This request has run before. Its program waited for approval, which nobody gave until %s, and then went on without it. %s. This call did not run", formatTime(e.At), did),
+		Hint:    "Repeat the request to run the program again, from its beginning: calls that it made would be made twice. Or change the code to do only what is missing.",
+		Context: map[string]string{"reason": "expired"},
+	}
 }
 
 // explainParked adds to the error of a call that would wait for a program which waits for approval:

@@ -105,6 +105,9 @@ func newTool[In, Out any](d info, h func(context.Context, *Call, In) (Out, error
 			p := startProgress(ctx, req)
 			c.progress = p
 			do := func(ctx context.Context) (*mcp.CallToolResult, error) {
+				if c.expired != nil {
+					return answerFailed[In, Out](d, deps, args, target{}, c.expired)
+				}
 				ctx = c.follow(ctx)
 				delivered := false
 				defer func() { c.release(delivered) }()

@@ -210,6 +210,7 @@ type Call struct {
 
 	progress *progress                                   // nil unless the client requested progress
 	byResult bool                                        // the client is asked for approval by results
+	expired  error                                       // refuses a request whose program expired before; nil: none did
 	behind   string                                      // the box whose parked program refused the call; "" none did
 	reserve  func(ctx context.Context, bytes int64) bool // [Deps.Reserve]
 	holdCall func(box.Owner) (release func())            // [Deps.Hold]
