@@ -231,6 +231,19 @@ func (f *flow) carry(r *request) {
 	f.checkPolicy()
 }
 
+// carryOpaque notes that requests in the flow cannot be read from now on. It ends the flow if
+// the policy has changed since the decision on the flow.
+func (f *flow) carryOpaque() {
+	f.opaque.Store(true)
+	f.checkPolicy()
+}
+
+// carryRaw is carryOpaque for a flow in which any bytes pass, not only TLS and HTTP.
+func (f *flow) carryRaw() {
+	f.raw.Store(true)
+	f.carryOpaque()
+}
+
 // checkPolicy ends the flow if the policy does not allow it any more.
 func (f *flow) checkPolicy() {
 	set := f.n.policies()

@@ -20,9 +20,7 @@ func (n *Network) serveTCP(ctx context.Context, t target, c net.Conn) {
 	if v.OK && v.Kind == policy.Raw {
 		f, r := n.dial(ctx, t, v)
 		if r == nil {
-			f.raw.Store(true)
-			f.opaque.Store(true)
-			f.checkPolicy()
+			f.carryRaw()
 			splice(c, f)
 		}
 		return
@@ -76,9 +74,7 @@ func (n *Network) tunnel(ctx context.Context, t target, c net.Conn, answer func(
 		return
 	}
 	if v.Kind == policy.Raw {
-		f.raw.Store(true)
-		f.opaque.Store(true)
-		f.checkPolicy()
+		f.carryRaw()
 		splice(c, f)
 		return
 	}
@@ -142,8 +138,7 @@ func (n *Network) serveTLS(ctx context.Context, t target, v policy.Verdict, c ne
 			return
 		}
 	}
-	f.opaque.Store(true)
-	f.checkPolicy()
+	f.carryOpaque()
 	splice(c, f)
 }
 
@@ -166,8 +161,7 @@ func (n *Network) intercept(served context.Context, t target, c net.Conn) {
 		if r != nil {
 			return nil, r
 		}
-		f.opaque.Store(true)
-		f.checkPolicy()
+		f.carryOpaque()
 		return f, nil
 	}
 	// Errors are of this connection only, and the Interceptor has told the program.
