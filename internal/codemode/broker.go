@@ -188,7 +188,7 @@ func (b *Broker) Begin(who Identity) *Run {
 	}
 	return &Run{
 		b: b, who: who, used: [3]*usage{newUsage(b.o.RunBudget, "run", 0), box, owner.usage}, refused: owner.refused,
-		imageMemory: b.o.Memory.reserve(who.Owner),
+		imageMemory: b.o.Memory.newReservation(who.Owner),
 	}
 }
 
@@ -224,7 +224,7 @@ type answer struct {
 // Memory is accounted for the answer until ctx ends.
 func (r *Run) Call(ctx context.Context, method string, args []byte) ([]byte, error) {
 	m := r.b.o.Memory
-	own := m.reserve(r.who.Owner)
+	own := m.newReservation(r.who.Owner)
 	context.AfterFunc(ctx, own.end)
 	value, err := r.count(func() (any, error) {
 		if err := own.take(ctx, argumentCopies*len(args)); err != nil {
@@ -237,7 +237,7 @@ func (r *Run) Call(ctx context.Context, method string, args []byte) ([]byte, err
 		a = answer{Error: asError(ctx, err)}
 	}
 	b, err := json.Marshal(a)
-	if err == nil && !own.keep(len(b)) {
+	if err == nil && !own.resize(len(b)) {
 		b, err = json.Marshal(answer{Error: asError(ctx, m.errorFor(errNoMemory, TooLarge, "the answer was dropped; if it is of a tool, the tool ran"))})
 	}
 	if err != nil {
@@ -268,11 +268,11 @@ func (r *Run) dispatch(ctx context.Context, own *reservation, method string, arg
 	if method == "tool" {
 		return decoded(args, func(in toolCall) (any, error) { return r.call(ctx, own, in) })
 	}
-	left, err := r.reserve(0, 0)
+	left, err := r.beginUse(0, 0)
 	if err != nil {
 		return nil, err
 	}
-	defer r.returned()
+	defer r.endUse()
 	ctx, cancel := context.WithTimeoutCause(ctx, left, errBudgetTime)
 	defer cancel()
 	switch method {
@@ -346,7 +346,7 @@ func (r *Run) call(ctx context.Context, own *reservation, in toolCall) (value an
 	if arguments, err = r.b.permit(ctx, r.who, t, arguments); err != nil {
 		return nil, r.b.withTool(err, t, l)
 	}
-	left, err := r.reserve(1, len(arguments))
+	left, err := r.beginUse(1, len(arguments))
 	if err != nil {
 		return nil, r.b.withTool(err, t, l)
 	}
@@ -356,14 +356,14 @@ func (r *Run) call(ctx context.Context, own *reservation, in toolCall) (value an
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, left, errBudgetTime)
 	defer cancel()
-	result := own.memory.reserve(own.owner)
+	result := own.memory.newReservation(own.owner)
 	defer result.end()
 	admit := func(ctx context.Context, bytes int) error {
-		result.keep(0)
+		result.resize(0)
 		return result.memory.errorFor(result.take(ctx, bytes), TooLarge, "the tool ran, but its result was dropped")
 	}
 	res, err := r.b.o.Servers.Call(mcpkit.WithAdmission(ctx, admit), t, arguments)
-	r.returned()
+	r.endUse()
 	if err != nil {
 		return nil, r.b.withTool(asError(ctx, err), t, l)
 	}
@@ -378,7 +378,7 @@ func (r *Run) call(ctx context.Context, own *reservation, in toolCall) (value an
 	if err != nil {
 		return nil, r.b.withTool(err, t, l)
 	}
-	r.keep(images, result)
+	r.keepImages(images, result)
 	result.move(own, len(encoded))
 	if value == nil {
 		return nil, nil
@@ -386,9 +386,9 @@ func (r *Run) call(ctx context.Context, own *reservation, in toolCall) (value an
 	return encoded, nil // not value: its memory is given back
 }
 
-// reserve counts calls, 0 or 1, and the bytes of arguments, and returns the time that the
+// beginUse counts calls, 0 or 1, and the bytes of arguments, and returns the time that the
 // request may take.
-func (r *Run) reserve(calls, bytes int) (left time.Duration, err error) {
+func (r *Run) beginUse(calls, bytes int) (left time.Duration, err error) {
 	left = time.Duration(1<<63 - 1)
 	var periods [len(r.used)]time.Time
 	for i, u := range r.used {
@@ -404,8 +404,8 @@ func (r *Run) reserve(calls, bytes int) (left time.Duration, err error) {
 	return left, nil
 }
 
-// returned ends what reserve counted.
-func (r *Run) returned() {
+// endUse ends what beginUse counted.
+func (r *Run) endUse() {
 	for _, u := range r.used {
 		u.end()
 	}
@@ -421,9 +421,9 @@ func (r *Run) deliver(bytes int) error {
 	return nil
 }
 
-// keep keeps the images for the result of the run, and the part of a reservation that is for
-// them.
-func (r *Run) keep(images []image, of *reservation) {
+// keepImages keeps the images for the result of the run, and the part of a reservation that is
+// for them.
+func (r *Run) keepImages(images []image, of *reservation) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, img := range images {

@@ -77,8 +77,10 @@ type reservation struct {
 	ended bool  // guarded by memory.mu
 }
 
-// reserve returns an empty reservation for an owner.
-func (m *Memory) reserve(owner string) *reservation { return &reservation{memory: m, owner: owner} }
+// newReservation returns an empty reservation for an owner.
+func (m *Memory) newReservation(owner string) *reservation {
+	return &reservation{memory: m, owner: owner}
+}
 
 // errNoMemory reports that too much memory is in use, errCallEnded that nobody waits for what
 // the memory is for.
@@ -129,9 +131,9 @@ func (r *reservation) try(n int64) (freed <-chan struct{}, err error) {
 	return m.freed, nil
 }
 
-// keep frees all but n bytes. It takes what is missing, and reports false if that is not
+// resize makes the reservation n bytes large. It reports false if what is missing is not
 // free.
-func (r *reservation) keep(n int) bool {
+func (r *reservation) resize(n int) bool {
 	m := r.memory
 	m.mu.Lock()
 	defer m.mu.Unlock()

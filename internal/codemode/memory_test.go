@@ -37,7 +37,7 @@ func TestMemory_fair(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := testMemory(512, 192)
 		for owner, want := range []int64{192, 160, 80, 40} { // the last three: half of what is free
-			r := m.reserve(fmt.Sprint(owner))
+			r := m.newReservation(fmt.Sprint(owner))
 			for full := (<-chan struct{})(nil); full == nil; {
 				full, _ = r.try(8)
 			}
@@ -47,15 +47,15 @@ func TestMemory_fair(t *testing.T) {
 		}
 		begun := time.Now()
 		large := make(chan error, 1)
-		go func() { large <- m.reserve("5").take(t.Context(), 100) }()
+		go func() { large <- m.newReservation("5").take(t.Context(), 100) }()
 		synctest.Wait()
-		small := m.reserve("5")
-		for owner, r := range map[string]*reservation{"5": small, "6": m.reserve("6")} {
+		small := m.newReservation("5")
+		for owner, r := range map[string]*reservation{"5": small, "6": m.newReservation("6")} {
 			if err := r.take(t.Context(), 8); err != nil || time.Since(begun) != 0 {
 				t.Errorf("a small request of owner %s: %v after %v", owner, err, time.Since(begun))
 			}
 		}
-		if err := m.reserve("0").take(t.Context(), 193); !errors.Is(err, errNoMemory) || time.Since(begun) != 0 {
+		if err := m.newReservation("0").take(t.Context(), 193); !errors.Is(err, errNoMemory) || time.Since(begun) != 0 {
 			t.Errorf("more than an owner's part: %v after %v", err, time.Since(begun))
 		}
 		if err := <-large; !errors.Is(err, errNoMemory) || time.Since(begun) != time.Minute {
@@ -69,7 +69,7 @@ func TestMemory_fair(t *testing.T) {
 func TestMemory_freed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := testMemory(100, 50)
-		first, second := m.reserve("a"), m.reserve("a")
+		first, second := m.newReservation("a"), m.newReservation("a")
 		if err := first.take(t.Context(), 50); err != nil {
 			t.Fatal(err)
 		}
@@ -81,9 +81,9 @@ func TestMemory_freed(t *testing.T) {
 		waiting := make(chan error, 1)
 		go func() { waiting <- second.take(t.Context(), 30) }()
 		synctest.Wait()
-		first.keep(25) // too little
+		first.resize(25) // too little
 		synctest.Wait()
-		first.keep(20)
+		first.resize(20)
 		if err := <-waiting; err != nil {
 			t.Error(err)
 		}
