@@ -147,9 +147,12 @@ func (e *End) Reach(exit engine.Exit) {
 func (e *End) Done() <-chan struct{} { return e.done }
 
 // Reached reports whether the guest has ended.
-func (e *End) Reached() bool {
+func (e *End) Reached() bool { return Closed(e.done) }
+
+// Closed reports whether c, to which nothing is sent, is closed.
+func Closed(c <-chan struct{}) bool {
 	select {
-	case <-e.done:
+	case <-c:
 		return true
 	default:
 		return false

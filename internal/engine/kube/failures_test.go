@@ -118,11 +118,11 @@ func TestPod_MissingClaim(t *testing.T) {
 // does not end.
 func TestGuestAbandon_PodStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := &guest{e: &Engine{log: slog.New(slog.DiscardHandler)}, end: guests.NewEnd(), doomed: make(chan struct{})}
+		g := &guest{e: &Engine{log: slog.New(slog.DiscardHandler)}, end: guests.NewEnd(), terminating: make(chan struct{})}
 		start := time.Now()
 		g.abandon()
-		if waited := time.Since(start); waited != closeWait || !isClosed(g.doomed) {
-			t.Errorf("waited %v, doomed %t; want %v and true", waited, isClosed(g.doomed), closeWait)
+		if waited := time.Since(start); waited != closeWait || !guests.Closed(g.terminating) {
+			t.Errorf("waited %v, terminating %t; want %v and true", waited, guests.Closed(g.terminating), closeWait)
 		}
 	})
 }
@@ -136,7 +136,7 @@ func TestAdopt_EngineWaitsForGuests(t *testing.T) {
 			close(ended)
 		}()
 		synctest.Wait()
-		if isClosed(ended) {
+		if guests.Closed(ended) {
 			t.Error("the engine does not wait for its guest")
 		}
 		if err := g.detach(); err != nil {
@@ -240,9 +240,9 @@ func TestDial_AnotherPodOfThatName(t *testing.T) {
 	if n := <-told; n > 0 {
 		t.Errorf("the other Pod got %d bytes", n)
 	}
-	if !isClosed(g.gone) {
+	if !guests.Closed(g.gone) {
 		t.Error("the engine does not know that the Pod is gone")
-		g.vanished()
+		g.markGone()
 	}
 	e.workers.Wait()
 }

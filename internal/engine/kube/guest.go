@@ -26,8 +26,8 @@ const (
 	// closeWait bounds the wait for Pods when the engine is closed or a creation has
 	// failed.
 	closeWait = time.Minute
-	// redialEach bounds one attempt at a further connection to a Pod.
-	redialEach = 15 * time.Second
+	// attemptTimeout bounds one attempt at a further connection to a Pod.
+	attemptTimeout = 15 * time.Second
 )
 
 // guest is a Pod as held by one Engine, until it is gone or detached.
@@ -41,11 +41,11 @@ type guest struct {
 
 	end *guests.End
 	// These channels are closed with mu held.
-	detached chan struct{} // closed by Detach
-	ready    chan struct{} // closed when the Pod runs, or has failed or ended
-	over     chan struct{} // closed when the Pod's end has been seen
-	gone     chan struct{} // closed when the cluster no longer has the Pod
-	doomed   chan struct{} // closed when the Pod shall end
+	detached    chan struct{} // closed by Detach
+	ready       chan struct{} // closed when the Pod runs, or has failed or ended
+	over        chan struct{} // closed when the Pod's end has been seen
+	gone        chan struct{} // closed when the cluster no longer has the Pod
+	terminating chan struct{} // closed when the Pod shall end
 
 	dialer *remote.Dialer
 
@@ -63,7 +63,7 @@ func (e *Engine) adopt(id string, pod *kubeapi.Pod, release func()) *guest {
 	g := &guest{
 		e: e, id: id, helper: helper, name: pod.Metadata.Name, uid: pod.Metadata.UID, release: release,
 		end: guests.NewEnd(), detached: make(chan struct{}), ready: make(chan struct{}), over: make(chan struct{}),
-		gone: make(chan struct{}), doomed: make(chan struct{}),
+		gone: make(chan struct{}), terminating: make(chan struct{}),
 	}
 	g.dialer = remote.NewDialer(g.lost)
 	e.mu.Lock()
@@ -96,7 +96,7 @@ func (g *guest) learn(pod *kubeapi.Pod) (ended bool) {
 	defer g.mu.Unlock()
 	switch {
 	case over:
-		ended = !isClosed(g.over) && !isClosed(g.doomed)
+		ended = !guests.Closed(g.over) && !guests.Closed(g.terminating)
 		g.overLocked(exit)
 	case isRunning(pod):
 		g.running = true
@@ -108,37 +108,27 @@ func (g *guest) learn(pod *kubeapi.Pod) (ended bool) {
 	return ended
 }
 
-// vanished learns that the cluster no longer has the Pod.
-func (g *guest) vanished() {
+// markGone learns that the cluster no longer has the Pod.
+func (g *guest) markGone() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.overLocked(engine.Exit{Reason: engine.ExitDestroyed, Detail: "the Pod was deleted"})
 	closeOnce(g.gone)
 }
 
-// isClosed reports whether c is closed. Nothing is sent to it.
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
-}
-
 // closeOnce closes c unless it is closed. Callers hold the lock of those who close it.
 func closeOnce(c chan struct{}) {
-	if !isClosed(c) {
+	if !guests.Closed(c) {
 		close(c)
 	}
 }
 
 func (g *guest) overLocked(exit engine.Exit) {
-	if isClosed(g.over) {
+	if guests.Closed(g.over) {
 		return
 	}
 	g.exit = exit
-	if isClosed(g.doomed) {
+	if guests.Closed(g.terminating) {
 		g.exit = engine.Exit{Reason: engine.ExitDestroyed}
 	}
 	close(g.over)
@@ -150,27 +140,27 @@ func (g *guest) failure() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
-	case g.running && !isClosed(g.over):
+	case g.running && !guests.Closed(g.over):
 		return nil
 	case g.failed != nil:
 		return g.failed
-	case isClosed(g.over):
+	case guests.Closed(g.over):
 		return fmt.Errorf("the Pod has ended at its start: %s %s (exit code %d): %w", g.exit.Reason, g.exit.Detail, g.exit.Code, engine.ErrUnavailable)
 	}
 	return nil
 }
 
-// doom makes the Pod end.
-func (g *guest) doom() {
+// terminate makes the Pod end.
+func (g *guest) terminate() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	closeOnce(g.doomed)
+	closeOnce(g.terminating)
 }
 
 // abandon makes the Pod of a failed creation end, and waits for closeWait at most until it
 // is gone. After that, run goes on with the removal.
 func (g *guest) abandon() {
-	g.doom()
+	g.terminate()
 	ctx, cancel := context.WithTimeout(context.Background(), closeWait)
 	defer cancel()
 	if _, err := g.end.Wait(ctx); err != nil {
@@ -184,7 +174,7 @@ func (g *guest) run() {
 	defer g.forget()
 	select {
 	case <-g.over:
-	case <-g.doomed:
+	case <-g.terminating:
 		g.dialer.HangUp()
 	case <-g.detached:
 		return
@@ -211,7 +201,7 @@ func (g *guest) remove() {
 			err := g.e.api.DeletePod(context.Background(), g.e.namespace, g.name, g.uid, graceSeconds)
 			switch kubeapi.Code(err) {
 			case http.StatusNotFound, http.StatusConflict: // gone, or another Pod has its name
-				g.vanished()
+				g.markGone()
 			case 0:
 				if err == nil {
 					deleted, wait = true, goneCheck
@@ -234,7 +224,7 @@ func (g *guest) remove() {
 		case <-tooLong:
 			timer.Stop()
 			g.e.log.Warn("a Pod is left behind until its holder's Lease ends", logkey.Guest, g.id)
-			g.vanished()
+			g.markGone()
 			return
 		case <-timer.C:
 		}
@@ -250,7 +240,7 @@ func (g *guest) remove() {
 func (g *guest) confirm(ctx context.Context) error {
 	pod, err := g.e.api.GetPod(ctx, g.e.namespace, g.name)
 	if kubeapi.Code(err) == http.StatusNotFound || err == nil && pod.Metadata.UID != g.uid {
-		g.vanished()
+		g.markGone()
 		return engine.ErrGone
 	}
 	return err
@@ -262,9 +252,9 @@ func (g *guest) ID() string { return g.id }
 // lost returns ErrGone if the guest has ended or was detached.
 func (g *guest) lost() error {
 	switch {
-	case isClosed(g.detached):
+	case guests.Closed(g.detached):
 		return fmt.Errorf("detached: %w", engine.ErrGone)
-	case isClosed(g.over), isClosed(g.doomed):
+	case guests.Closed(g.over), guests.Closed(g.terminating):
 		return engine.ErrGone
 	}
 	return nil
@@ -272,7 +262,7 @@ func (g *guest) lost() error {
 
 // Dial opens the stream to the agent. See engine.Guest.
 func (g *guest) Dial(ctx context.Context) (io.ReadWriteCloser, error) {
-	s, err := g.dialer.Dial(ctx, []<-chan struct{}{g.over, g.doomed, g.detached}, func(ctx context.Context) (*remote.Stream, error) {
+	s, err := g.dialer.Dial(ctx, []<-chan struct{}{g.over, g.terminating, g.detached}, func(ctx context.Context) (*remote.Stream, error) {
 		s, err := remote.Open(ctx, g.route())
 		return s, unavailable(err)
 	})
@@ -284,7 +274,7 @@ func (g *guest) Dial(ctx context.Context) (io.ReadWriteCloser, error) {
 
 // route leads to the helper in the Pod.
 func (g *guest) route() remote.Route {
-	return remote.Route{Connect: g.connect, Lost: g.lost, Each: redialEach, Log: g.e.log.With(logkey.Guest, g.id)}
+	return remote.Route{Connect: g.connect, Lost: g.lost, AttemptTimeout: attemptTimeout, Log: g.e.log.With(logkey.Guest, g.id)}
 }
 
 // connect runs the helper in the Pod. The cluster runs commands by the name of a Pod, so
@@ -322,10 +312,10 @@ func (g *guest) Wait(ctx context.Context) (engine.Exit, error) {
 
 // Destroy ends the guest. See engine.Guest.
 func (g *guest) Destroy(ctx context.Context) error {
-	if isClosed(g.detached) {
+	if guests.Closed(g.detached) {
 		return fmt.Errorf("destroy guest %q: detached: %w", g.id, engine.ErrGone)
 	}
-	g.doom()
+	g.terminate()
 	_, err := g.end.Wait(ctx)
 	if err != nil {
 		return fmt.Errorf("destroy guest %q: %w", g.id, err)

@@ -1,7 +1,6 @@
 package kube
 
 import (
-	"encoding/json"
 	"fmt"
 	"regexp"
 	"slices"
@@ -9,7 +8,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/engine/kube/kubeapi"
-	"github.com/glovebox-dev/glovebox/internal/guest/podlink"
+	"github.com/glovebox-dev/glovebox/internal/engine/remote"
 	"github.com/glovebox-dev/glovebox/internal/truncate"
 	"github.com/glovebox-dev/glovebox/internal/visible"
 )
@@ -82,14 +81,14 @@ func endedAs(p *kubeapi.Pod) string {
 }
 
 func exitOfContainer(p *kubeapi.Pod, t *kubeapi.Terminated) engine.Exit {
-	var message podlink.Termination
-	told := json.Unmarshal([]byte(t.Message), &message) == nil
+	message, err := remote.ParseTermination([]byte(t.Message))
+	told := err == nil
 	switch {
 	case t.Reason == "OOMKilled":
 		return engine.Exit{Reason: engine.ExitOOM}
 	case p.Status.Reason == "Evicted" || p.Status.Reason == "NodeLost" || p.Status.Reason == "Shutdown":
 		return engine.Exit{Reason: engine.ExitCrashed, Detail: whyEnded(p.Status.Reason)}
-	case told && message.Exited != nil && *message.Exited >= 0 && *message.Exited <= 255:
+	case told && message.Exited != nil:
 		return engine.Exit{Reason: engine.ExitExited, Code: *message.Exited}
 	case told && message.Stopped:
 		return engine.Exit{Reason: engine.ExitDestroyed, Detail: "the Pod was told to end"}

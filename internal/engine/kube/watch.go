@@ -42,7 +42,7 @@ func (e *Engine) list(ctx context.Context) (string, error) {
 	e.warm.replace(warm)
 	for _, g := range before {
 		if !seen[g.uid] {
-			g.vanished()
+			g.markGone()
 		}
 	}
 	return version, nil
@@ -77,7 +77,7 @@ func (e *Engine) watch(ctx context.Context, version string) {
 			}
 			g.update(ev.Pod)
 			if ev.Deleted {
-				g.vanished()
+				g.markGone()
 			}
 		})
 		if err == nil {

@@ -4,12 +4,11 @@ package microsandbox
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
-	"github.com/glovebox-dev/glovebox/internal/guest/podlink"
+	"github.com/glovebox-dev/glovebox/internal/engine/remote"
 	"github.com/glovebox-dev/glovebox/internal/logkey"
 	"github.com/glovebox-dev/glovebox/internal/truncate"
 	"github.com/glovebox-dev/glovebox/internal/visible"
@@ -54,21 +53,18 @@ func (g *guest) await(ctx context.Context) (exit engine.Exit, ok bool) {
 	}
 }
 
-// maxExitCode is the greatest exit code of a process.
-const maxExitCode = 255
-
 // exitOf returns what the helper says about the end of the agent. A guest's root can forge
 // it, which changes only what is told about the guest.
 func exitOf(out []byte) engine.Exit {
-	var t podlink.Termination
 	if len(out) == 0 {
 		return engine.Exit{Reason: engine.ExitCrashed, Detail: "the helper in the virtual machine was killed"}
 	}
-	if err := json.Unmarshal(out, &t); err != nil {
+	t, err := remote.ParseTermination(out)
+	if err != nil {
 		return engine.Exit{Reason: engine.ExitCrashed, Detail: "the helper in the virtual machine has ended and does not tell why"}
 	}
 	switch {
-	case t.Exited != nil && *t.Exited >= 0 && *t.Exited <= maxExitCode:
+	case t.Exited != nil:
 		return engine.Exit{Reason: engine.ExitExited, Code: *t.Exited}
 	case t.Stopped:
 		return engine.Exit{Reason: engine.ExitCrashed, Detail: "the helper in the virtual machine was told to end"}

@@ -26,9 +26,9 @@ const (
 	removeFor = 5 * time.Minute
 	// maxBackoff bounds the time between two attempts.
 	maxBackoff = 5 * time.Second
-	// redialEach bounds one attempt at a further connection, which takes seconds where the
+	// attemptTimeout bounds one attempt at a further connection, which takes seconds where the
 	// processor is emulated.
-	redialEach = time.Minute
+	attemptTimeout = time.Minute
 )
 
 // guest is a microVM with an agent in it, as held by one Engine until it has ended or is
@@ -43,8 +43,8 @@ type guest struct {
 	pausing chan struct{} // holds an element while a Pause or Resume is in progress
 	dialer  *remote.Dialer
 	// These channels are closed with mu held.
-	detached chan struct{} // closed by Detach
-	doomed   chan struct{} // closed when the guest shall end
+	detached    chan struct{} // closed by Detach
+	terminating chan struct{} // closed when the guest shall end
 
 	mu sync.Mutex
 }
@@ -54,7 +54,7 @@ var _ engine.Guest = (*guest)(nil)
 func (e *Engine) newGuest(id, name string, release func()) *guest {
 	g := &guest{
 		e: e, id: id, name: name, release: release, end: guests.NewEnd(),
-		pausing: make(chan struct{}, 1), detached: make(chan struct{}), doomed: make(chan struct{}),
+		pausing: make(chan struct{}, 1), detached: make(chan struct{}), terminating: make(chan struct{}),
 	}
 	g.dialer = remote.NewDialer(g.lost)
 	return g
@@ -135,7 +135,7 @@ func (g *guest) run() {
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		select {
-		case <-g.doomed:
+		case <-g.terminating:
 		case <-g.detached:
 		case <-ctx.Done():
 		}
@@ -143,10 +143,10 @@ func (g *guest) run() {
 	}()
 	exit, ended := g.await(ctx)
 	cancel()
-	if isClosed(g.detached) {
+	if guests.Closed(g.detached) {
 		return
 	}
-	if !ended || !g.doom() {
+	if !ended || !g.terminate() {
 		exit = engine.Exit{Reason: engine.ExitDestroyed}
 	}
 	g.remove()
@@ -194,33 +194,23 @@ func (e *Engine) removeSandbox(name string) error {
 	return err
 }
 
-// isClosed reports whether c is closed. Nothing is sent to it.
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
-}
-
-// doom makes the guest end, and reports whether it was to live until then.
-func (g *guest) doom() bool {
+// terminate makes the guest end, and reports whether it was to live until then.
+func (g *guest) terminate() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if isClosed(g.doomed) {
+	if guests.Closed(g.terminating) {
 		return false
 	}
-	close(g.doomed)
+	close(g.terminating)
 	return true
 }
 
 // lost returns ErrGone if the guest has ended or was detached.
 func (g *guest) lost() error {
 	switch {
-	case isClosed(g.detached):
+	case guests.Closed(g.detached):
 		return fmt.Errorf("detached: %w", engine.ErrGone)
-	case isClosed(g.doomed):
+	case guests.Closed(g.terminating):
 		return engine.ErrGone
 	}
 	return nil
@@ -231,7 +221,7 @@ func (g *guest) ID() string { return g.id }
 
 // Dial opens the stream to the agent. See engine.Guest.
 func (g *guest) Dial(ctx context.Context) (io.ReadWriteCloser, error) {
-	s, err := g.dialer.Dial(ctx, []<-chan struct{}{g.doomed, g.detached}, func(ctx context.Context) (*remote.Stream, error) {
+	s, err := g.dialer.Dial(ctx, []<-chan struct{}{g.terminating, g.detached}, func(ctx context.Context) (*remote.Stream, error) {
 		s, err := remote.Open(ctx, g.route())
 		if err != nil && ctx.Err() == nil {
 			err = g.failedDial(ctx, err)
@@ -248,7 +238,7 @@ func (g *guest) Dial(ctx context.Context) (io.ReadWriteCloser, error) {
 // while the guest lives, as when its output is read too slowly. The window of the session is
 // less than what msb holds, so that this is rare.
 func (g *guest) route() remote.Route {
-	return remote.Route{Connect: g.connect, Lost: g.lost, Each: redialEach, Log: g.e.log.With(logkey.Guest, g.id)}
+	return remote.Route{Connect: g.connect, Lost: g.lost, AttemptTimeout: attemptTimeout, Log: g.e.log.With(logkey.Guest, g.id)}
 }
 
 // connect runs the helper in the microVM.
@@ -285,7 +275,7 @@ func (g *guest) failedDial(ctx context.Context, err error) error {
 	}
 	// The helper ends with the agent.
 	select {
-	case <-g.doomed:
+	case <-g.terminating:
 		return engine.ErrGone
 	case <-time.After(endWait):
 	case <-ctx.Done():
@@ -309,9 +299,9 @@ func (g *guest) Wait(ctx context.Context) (engine.Exit, error) {
 // Destroy ends the guest. See engine.Guest.
 func (g *guest) Destroy(ctx context.Context) error {
 	g.mu.Lock()
-	gone := isClosed(g.detached)
-	if !gone && !isClosed(g.doomed) {
-		close(g.doomed)
+	gone := guests.Closed(g.detached)
+	if !gone && !guests.Closed(g.terminating) {
+		close(g.terminating)
 	}
 	g.mu.Unlock()
 	var err error

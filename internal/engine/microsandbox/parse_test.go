@@ -137,7 +137,7 @@ func FuzzParse(f *testing.F) {
 		if name, err := decode(engine.GuestState{Version: stateVersion, Data: b}); err == nil && !isName(name) {
 			t.Errorf("state of sandbox %q", name)
 		}
-		if exit := exitOf(b); exit.Code < 0 || exit.Code > maxExitCode || len(exit.Detail) > 2*maxDetail || strings.ContainsAny(exit.Detail, "\n\x1b") {
+		if exit := exitOf(b); exit.Code < 0 || exit.Code > 255 || len(exit.Detail) > 2*maxDetail || strings.ContainsAny(exit.Detail, "\n\x1b") {
 			t.Errorf("exit %+v", exit)
 		}
 		if m := message(b); strings.ContainsAny(m, "\n\x1b") {

@@ -39,8 +39,8 @@ type Route struct {
 	Connect func(ctx context.Context, again bool) (io.ReadWriteCloser, error)
 	// Lost returns an error once the guest has ended or was detached.
 	Lost func() error
-	// Each bounds one attempt at a further connection.
-	Each time.Duration
+	// AttemptTimeout bounds one attempt at a further connection.
+	AttemptTimeout time.Duration
 	// Log gets the breaks of connections, at the level debug.
 	Log *slog.Logger
 }
@@ -144,7 +144,7 @@ func (s *Stream) reconnect(ctx context.Context, wait *time.Duration) (link, erro
 			return link{}, ctx.Err()
 		}
 		*wait = min(max(firstWait, 2**wait), maxWait)
-		trying, cancel := context.WithTimeout(ctx, s.route.Each)
+		trying, cancel := context.WithTimeout(ctx, s.route.AttemptTimeout)
 		l, err := s.connect(trying, true)
 		cancel()
 		switch {

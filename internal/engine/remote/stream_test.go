@@ -30,7 +30,7 @@ type helper struct {
 }
 
 func (h *helper) route() Route {
-	return Route{Connect: h.connect, Lost: func() error { return value(&h.lost) }, Each: 10 * time.Second, Log: slog.New(slog.DiscardHandler)}
+	return Route{Connect: h.connect, Lost: func() error { return value(&h.lost) }, AttemptTimeout: 10 * time.Second, Log: slog.New(slog.DiscardHandler)}
 }
 
 func value(p *atomic.Pointer[error]) error {
