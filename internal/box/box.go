@@ -54,7 +54,7 @@ type Box struct {
 	kernels     map[string]*kernel // by language
 	disk        diskState
 	idle        idleState
-	revised     bool // ReviseVolumes has tried to hibernate it
+	revised     string // why ReviseVolumes has tried to hibernate it; empty: it has not
 }
 
 // spec describes a box that is to be made. It does not change.

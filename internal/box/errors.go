@@ -142,6 +142,10 @@ func (b *Box) goneLocked(op string) *Error {
 		e.Context["saved"] = saved
 	}
 	e.Context["reason"] = string(t.Reason)
+	if b.endedForQuota(t) {
+		e.Context["limit"] = "volume_quota"
+		e.Hint += quotaHint
+	}
 	return e
 }
 

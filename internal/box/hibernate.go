@@ -158,6 +158,9 @@ func (l *lifecycle) stay(b *Box, cause error) bool {
 		return false
 	}
 	retry, failures, died := b.disk.retry, b.disk.failures, b.died
+	if died != nil && b.endedForQuota(b.tomb) {
+		died.Detail = b.revised + ", and when it was to be written to disk for that, " + died.Detail
+	}
 	b.tomb, b.recordStays, b.died = nil, false, nil
 	if paused {
 		l.reg.setState(b, statePaused)

@@ -272,6 +272,9 @@ func (l *lifecycle) startErrorLocked(op string, b *Box, err error) error {
 	if missing, ok := errors.AsType[*MissingImageError](err); ok {
 		return b.missingImage(op, missing)
 	}
+	if unusable, ok := errors.AsType[*VolumeError](err); ok {
+		return b.withoutVolume(op, unusable)
+	}
 	hint := "Try again; if it happens again, the operator finds the reason in the server's log."
 	unfit, isUnfit := errors.AsType[*unfitError](err)
 	switch {

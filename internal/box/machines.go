@@ -92,6 +92,8 @@ func (f *machineFactory) make(ctx context.Context, b *Box) (made booted, err err
 	}
 	if err == nil {
 		err = f.openNetwork(ctx, b, &made)
+	} else if made.maker != nil && ctx.Err() == nil && !errors.Is(err, hostdisk.ErrFull) && !isMissingImage(err) {
+		err = explainVolumes(err, made.maker.Volumes)
 	}
 	if err != nil && made.machine != nil {
 		f.discardBooted(made)
@@ -283,7 +285,7 @@ func (f *machineFactory) restore(ctx context.Context, b *Box, dir string, copied
 		return made, err
 	}
 	made.machine, err = made.maker.Restore(ctx, b.guestID, b.flavor.Limits(), dir, copied)
-	return made, f.explainMissing(err, made.maker, b.template)
+	return made, explainFrozen(f.explainMissing(err, made.maker, b.template), made.maker.Volumes)
 }
 
 // restoreSaved makes a machine of a saved snapshot. If its memory cannot be restored,

@@ -1,7 +1,10 @@
 package box
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path"
 	"regexp"
 	"slices"
@@ -66,15 +69,67 @@ func (l *lifecycle) reviseVolumesLocked(b *Box, want []engine.Mount) {
 	case !b.state.live():
 	case len(over) > 0:
 		detail := fmt.Sprintf("the volume %s is over its quota, and boxes may only read it now", strings.Join(over, " and "))
-		if b.revised { // it could not be hibernated, and still writes
+		if b.revised != "" { // it could not be hibernated, and still writes
 			l.terminateLocked(b, ReasonEvicted, detail)
 			return
 		}
-		b.revised = true
+		b.revised = detail
 		l.unloadLocked(b, ReasonEvicted, detail)
 	case len(within) > 0 && b.use.calls == 0 && len(b.use.pins) == 0 && (b.state == stateReady || b.state == statePaused):
 		l.unloadLocked(b, ReasonEvicted, fmt.Sprintf("the volume %s is within its quota, and boxes may write to it again", strings.Join(within, " and ")))
 	}
+}
+
+// endedForQuota reports whether t is about the end of the box for a volume over its quota.
+func (b *Box) endedForQuota(t *Tombstone) bool {
+	return b.revised != "" && strings.HasPrefix(t.Detail, b.revised)
+}
+
+// quotaHint follows the hint of an error about such a box.
+const quotaHint = " The files in the volume stay. Until some are removed from it on the server's machine, write below the home directory or /tmp instead."
+
+// explainFrozen adds to err, why the memory of a box cannot be restored, the volumes that became
+// read-only for their quota: memory with a file in one that is open for writing cannot be.
+func explainFrozen(err error, volumes []engine.Mount) error {
+	paths := frozenSince(make([]engine.Mount, len(volumes)), volumes)
+	if len(paths) == 0 || !errors.Is(err, engine.ErrInvalid) || isMissingImage(err) {
+		return err
+	}
+	return fmt.Errorf("the volume %s is over its quota and read-only now, and a box with a file in it open for writing is not restored (%s): %w",
+		strings.Join(paths, " and "), mismatch(err), engine.ErrInvalid)
+}
+
+// VolumeError is the error of a start for want of a volume.
+type VolumeError struct {
+	Guest string // the path of the volume in boxes
+	Why   string // a clause for clients, without paths of the host: "its directory on the server is not there"
+	Err   error  // for the operator
+}
+
+// Error is for the operator.
+func (e *VolumeError) Error() string { return fmt.Sprintf("use the volume %s: %v", e.Guest, e.Err) }
+
+// Unwrap returns Err.
+func (e *VolumeError) Unwrap() error { return e.Err }
+
+// explainVolumes returns err, the error of making a machine, or a *VolumeError if the directory of
+// one of its volumes is not there, which engines report in words of their own.
+func explainVolumes(err error, volumes []engine.Mount) error {
+	for _, v := range volumes {
+		if v.Host == "" { // of an engine whose volumes are elsewhere
+			continue
+		}
+		if info, found := os.Stat(v.Host); errors.Is(found, fs.ErrNotExist) || found == nil && !info.IsDir() {
+			return &VolumeError{Guest: v.Guest, Why: "its directory on the server is not there", Err: err}
+		}
+	}
+	return err
+}
+
+// withoutVolume returns the error of a start for want of a volume.
+func (s *spec) withoutVolume(op string, e *VolumeError) error {
+	return s.error(CodeStartFailed, op, fmt.Sprintf("Failed to create %s sandbox (%s): the volume %s cannot be used, since %s", s.template, s.flavor, e.Guest, e.Why),
+		"The operator can repair the directory of the volume, which the server's log names. Then call again.", e)
 }
 
 // frozenSince returns the paths of the volumes that are frozen in now and were not before.

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -60,8 +61,15 @@ func mappings(volumes []config.Volume) []string {
 // ownerVolumes are the volumes of boxes, for the manager.
 type ownerVolumes struct{ set *volume.Set }
 
-func (v ownerVolumes) Of(owner box.Owner) ([]engine.Mount, error) { return v.set.Of(string(owner)) }
-func (v ownerVolumes) Peek(owner box.Owner) []engine.Mount        { return v.set.Peek(string(owner)) }
+func (v ownerVolumes) Of(owner box.Owner) ([]engine.Mount, error) {
+	list, err := v.set.Of(string(owner))
+	if bad, ok := errors.AsType[*volume.UnusableError](err); ok {
+		err = &box.VolumeError{Guest: bad.Guest, Why: bad.Public(), Err: err}
+	}
+	return list, err
+}
+
+func (v ownerVolumes) Peek(owner box.Owner) []engine.Mount { return v.set.Peek(string(owner)) }
 
 // watchVolumes measures the volumes with quotas until the returned function is called, and
 // has boxes get the volumes that they should have.

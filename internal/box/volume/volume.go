@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
@@ -25,6 +26,36 @@ const dataName = "data"
 
 // ErrUnsafe reports a directory that others can replace, or that leads elsewhere.
 var ErrUnsafe = errors.New("the directory is not safe")
+
+// UnusableError is the error of Of about one volume.
+type UnusableError struct {
+	Guest string // its path in boxes
+	Err   error
+}
+
+// Error is for the operator: it has paths of the host.
+func (e *UnusableError) Error() string { return fmt.Sprintf("volume %s: %v", e.Guest, e.Err) }
+
+// Unwrap returns Err.
+func (e *UnusableError) Unwrap() error { return e.Err }
+
+// Public says why a volume cannot be used, as a clause without paths of the host, for clients.
+func (e *UnusableError) Public() string {
+	switch {
+	case errors.Is(e.Err, ErrUnsafe):
+		return "its directory on the server is not safe: others could change it or have"
+	case errors.Is(e.Err, errCrowded):
+		return "it has directories of as many owners as there may be"
+	case errors.Is(e.Err, fs.ErrNotExist):
+		return "its directory on the server is not there"
+	case errors.Is(e.Err, syscall.ENOSPC), errors.Is(e.Err, syscall.EDQUOT):
+		return "the server's disk has no room for its directory"
+	}
+	return "its directory on the server cannot be made or opened"
+}
+
+// errCrowded means that a parent has no room for a further owner's directory.
+var errCrowded = errors.New("the most there may be")
 
 // Volume is one volume.
 type Volume struct {
@@ -94,14 +125,14 @@ func (s *Set) Ownerless() []engine.Mount {
 
 // Of returns the volumes of a machine of an owner's box, and creates the owner's
 // directories. Watch measures those with quotas, also if the box lives for a moment only.
-// The error is ErrUnsafe if another user could have put a directory there or can enter it.
+// The error is an *UnusableError, and ErrUnsafe if another user could have put a directory there or can enter it.
 func (s *Set) Of(owner string) ([]engine.Mount, error) {
 	for _, v := range s.list {
 		if !v.PerOwner {
 			continue
 		}
 		if err := ensure(v.Host, DirName(owner), s.owners); err != nil {
-			return nil, err
+			return nil, &UnusableError{v.Guest, err}
 		}
 	}
 	s.use(owner, time.Now())
@@ -199,7 +230,7 @@ func checkNumber(root *os.Root, most int) error {
 	for n := 0; ; {
 		names, err := d.Readdirnames(1000)
 		if n += len(names); n >= most {
-			return fmt.Errorf("%s has %d directories of owners, the most there may be; remove those of owners who left", root.Name(), most)
+			return fmt.Errorf("%s has %d directories of owners, %w; remove those of owners who left", root.Name(), most, errCrowded)
 		}
 		if errors.Is(err, io.EOF) {
 			return nil
