@@ -30,14 +30,14 @@ var rules = []rule{
 	{tree: "cmd/glovebox-pod", ours: []string{"internal/guest/pod"}},
 	{tree: "internal/cli",
 		ours: []string{
-			"engine", "engine/hostdisk", "internal/attack", "internal/box/", "internal/codemode/", "internal/config", "internal/egress/", "internal/filewatch", "internal/gctune", "internal/guest/",
+			"engine", "engine/hostdisk", "internal/attack", "internal/box/", "internal/codemode/", "internal/config", "internal/egress/", "internal/filewatch", "internal/fleet", "internal/gctune", "internal/guest/",
 			"internal/gateway", "internal/logkey", "internal/nearest", "internal/owned", "internal/perplexity", "internal/plural", "internal/posture", "internal/recipe", "internal/server/", "internal/tracing/otlp", "internal/untar", "internal/visible",
 		},
 		others: []string{sdk, "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/", "gopkg.in/natefinch/lumberjack.v2"}},
 	{tree: "internal/cli/mcpcli",
 		ours:   []string{"internal/codemode/approval", "internal/config", "internal/gateway/", "internal/logkey", "internal/nearest", "internal/plural", "internal/truncate", "internal/visible", "mcpkit/"},
 		others: []string{sdk, "github.com/spf13/cobra", "golang.org/x/term"}},
-	{tree: "internal/cli/engines", ours: []string{"engine", "internal/engine/gvisor", "internal/engine/kube", "internal/engine/microsandbox"}}, // the one place that knows concrete engines
+	{tree: "internal/cli/engines", ours: []string{"engine", "internal/engine/gvisor", "internal/engine/kube", "internal/engine/microsandbox", "internal/fleet"}}, // the one place that knows concrete engines
 	{tree: "internal/cli/help", others: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"}},
 	{tree: "internal/config", ours: []string{"internal/egress/floor", "internal/egress/policy", "internal/egress/resolve", "internal/nearest", "internal/owned"}, others: []string{"github.com/pelletier/go-toml/v2", "github.com/spf13/pflag", "github.com/tailscale/hujson"}},
 
@@ -48,7 +48,7 @@ var rules = []rule{
 
 	// The server.
 	{tree: "internal/server",
-		ours:   []string{"internal/box", "internal/logkey", "internal/loglimit", "internal/revision", "internal/tracing", "internal/truncate"},
+		ours:   []string{"internal/box", "internal/fleet", "internal/logkey", "internal/loglimit", "internal/revision", "internal/tracing", "internal/truncate"},
 		others: []string{sdk, sys, "github.com/hashicorp/golang-lru/v2", "golang.org/x/time/"}},
 	{tree: "internal/server/auth", ours: []string{"internal/filewatch", "internal/logkey", "internal/owned", "internal/truncate"},
 		others: []string{"github.com/go-jose/go-jose/v4", "github.com/gofrs/flock", "github.com/pelletier/go-toml/v2"}},
@@ -64,8 +64,9 @@ var rules = []rule{
 	{tree: "internal/tracing", others: []string{"go.opentelemetry.io/otel/"}},
 
 	// Boxes.
+	{tree: "internal/fleet", ours: []string{"engine", "mcpkit/outbound/address"}},
 	{tree: "internal/box",
-		ours: []string{"engine", "engine/hostdisk", "internal/guest/client", "internal/guest/protocol", "internal/logkey", "internal/owned", "internal/plural", "internal/statefile", "internal/syncfile", "internal/tracing", "internal/truncate", "internal/visible"},
+		ours: []string{"engine", "engine/hostdisk", "internal/fleet", "internal/guest/client", "internal/guest/protocol", "internal/logkey", "internal/owned", "internal/plural", "internal/statefile", "internal/syncfile", "internal/tracing", "internal/truncate", "internal/visible"},
 		others: []string{
 			sys, "github.com/google/uuid", "github.com/hashicorp/golang-lru/v2", "golang.org/x/sync/",
 		}},
@@ -82,7 +83,7 @@ var rules = []rule{
 		never:  []string{"net/http"}},
 	{tree: "internal/engine/guests", ours: []string{"engine"}},
 	{tree: "internal/engine/kube",
-		ours:  []string{"engine", "internal/engine/guests", "internal/engine/remote", "internal/logkey", "internal/truncate", "internal/visible"},
+		ours:  []string{"engine", "internal/engine/guests", "internal/engine/remote", "internal/fleet", "internal/logkey", "internal/truncate", "internal/visible"},
 		never: []string{"os/exec"}},
 	{tree: "internal/engine/kube/kubeapi",
 		ours:   []string{"internal/engine/kube/kubeconfig", "internal/truncate", "internal/visible"},

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -42,6 +43,9 @@ type Config struct {
 	// Program is the version of the program. Engines of other versions take no warm Pods
 	// of this one, nor the other way around.
 	Program string
+	// Address is where the servers of the namespace reach this one, see Engine.Fleet. The
+	// zero value: it shares its boxes with none.
+	Address netip.AddrPort
 	// Log is the engine's log. Default: discarded.
 	Log *slog.Logger
 }
@@ -60,6 +64,7 @@ type Engine struct {
 	target    int    // of warm Pods
 	program   string // version of the program
 	warm      warmPods
+	servers   sightings
 
 	running context.Context // of background work; ended by Close
 	stop    context.CancelFunc
@@ -122,7 +127,7 @@ func (e *Engine) open(ctx context.Context, cfg Config) (err error) {
 		e.log.Warn("no network policy denies the Pods of boxes all traffic; boxes have no network, but the helpers beside them do",
 			logkey.Fix, "allow the role to create networkpolicies: see docs/kubernetes.md", logkey.Error, err)
 	}
-	if e.holder, err = newHolder(ctx, e.api, e.namespace, e.log); err != nil {
+	if e.holder, err = newHolder(ctx, e.api, e.namespace, cfg.Address, e.log); err != nil {
 		return err
 	}
 	version, err := e.list(ctx)

@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/netip"
 	"regexp"
 	"strings"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/engine/kube/kubeconfig"
+	"github.com/glovebox-dev/glovebox/internal/fleet"
 )
 
 // Name is the name of the engine.
@@ -31,6 +33,8 @@ type Settings struct {
 	HelperImage *engine.Image
 	Warm        int    // Config.Warm
 	Program     string // Config.Program
+	// Address is Config.Address, as fleet.ParseAddress reads it; "": none.
+	Address string
 }
 
 // Factory returns the factory of the engine. It reads the settings when Probe and Open are
@@ -42,10 +46,17 @@ func Factory(s *Settings) engine.Factory {
 		Version: func() (string, time.Time) { return "cluster", time.Time{} },
 		Probe:   func(ctx context.Context) []engine.Finding { return Probe(ctx, *s) },
 		Open: func(ctx context.Context, cfg engine.Config) (engine.Engine, error) {
+			var address netip.AddrPort
+			if s.Address != "" {
+				var err error
+				if address, err = fleet.ParseAddress(s.Address); err != nil {
+					return nil, fmt.Errorf("open the Kubernetes engine: %w: %w", err, engine.ErrInvalid)
+				}
+			}
 			e, err := Open(ctx, Config{
 				Cluster: kubeconfig.Options{Context: s.Context}, Namespace: s.Namespace, RuntimeClass: s.RuntimeClass,
 				Helper: engine.Program{Path: HelperPath, Image: s.HelperImage}, SweepEvery: cfg.SweepEvery, Log: cfg.Log,
-				Warm: s.Warm, Program: s.Program,
+				Warm: s.Warm, Program: s.Program, Address: address,
 			})
 			if err != nil {
 				return nil, err // not a nil *Engine
@@ -100,6 +111,11 @@ func (s Settings) Check() error {
 		return fmt.Errorf("namespace %q is no name of Kubernetes (a to z, 0 to 9 and -); list them with: kubectl get namespaces: %w", s.Namespace, engine.ErrInvalid)
 	case s.RuntimeClass != "" && !subdomain.MatchString(s.RuntimeClass):
 		return fmt.Errorf("runtime class %q is no name of Kubernetes; list them with: kubectl get runtimeclasses: %w", s.RuntimeClass, engine.ErrInvalid)
+	}
+	if s.Address != "" {
+		if _, err := fleet.ParseAddress(s.Address); err != nil {
+			return fmt.Errorf("%w; in a Pod it is $(POD_IP) and the port of the server: %w", err, engine.ErrInvalid)
+		}
 	}
 	return nil
 }

@@ -198,16 +198,11 @@ func (g *guest) remove() {
 	closing := g.e.set.Closing()
 	for deleted := false; ; {
 		if !deleted {
-			err := g.e.api.DeletePod(context.Background(), g.e.namespace, g.name, g.uid, graceSeconds)
-			switch kubeapi.Code(err) {
-			case http.StatusNotFound, http.StatusConflict: // gone, or another Pod has its name
+			switch err := g.delete(context.Background()); {
+			case errors.Is(err, engine.ErrGone): // or it is another engine's
 				g.markGone()
-			case 0:
-				if err == nil {
-					deleted, wait = true, goneCheck
-					break
-				}
-				fallthrough
+			case err == nil:
+				deleted, wait = true, goneCheck
 			default:
 				g.e.log.Warn("cannot delete a Pod; trying again", logkey.Guest, g.id, logkey.Retry, wait, logkey.Error, err)
 			}
@@ -232,6 +227,41 @@ func (g *guest) remove() {
 			_ = g.confirm(context.Background()) // asked again if the cluster does not answer
 		}
 		wait = min(2*wait, maxBackoff)
+	}
+}
+
+// deleteAttempts bounds the attempts at deleting a Pod whose status changes meanwhile.
+const deleteAttempts = 5
+
+// delete has the cluster end the Pod, unless another engine has recovered it: such an engine
+// took this one for gone, and the Pod is its own. The error is ErrGone if there is nothing to
+// delete.
+func (g *guest) delete(ctx context.Context) error {
+	if g.e.Fleet() == nil { // nobody takes it over
+		err := g.e.api.DeletePod(ctx, g.e.namespace, g.name, g.uid, graceSeconds)
+		if code := kubeapi.Code(err); code == http.StatusNotFound || code == http.StatusConflict {
+			return engine.ErrGone // another Pod has its name
+		}
+		return err
+	}
+	for attempt := 1; ; attempt++ {
+		pod, err := g.e.api.GetPod(ctx, g.e.namespace, g.name)
+		switch {
+		case kubeapi.Code(err) == http.StatusNotFound, err == nil && pod.Metadata.UID != g.uid:
+			return engine.ErrGone
+		case err != nil:
+			return err
+		case pod.Metadata.Labels[holderLabel] != g.e.holder.name:
+			g.e.log.Info("another server has taken over a Pod of this one", logkey.Guest, g.id)
+			return engine.ErrGone
+		}
+		err = g.e.api.DeletePodAt(ctx, g.e.namespace, pod, graceSeconds)
+		switch code := kubeapi.Code(err); {
+		case code == http.StatusNotFound:
+			return engine.ErrGone
+		case code != http.StatusConflict || attempt == deleteAttempts:
+			return err
+		}
 	}
 }
 

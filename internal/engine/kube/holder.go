@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
@@ -18,8 +19,11 @@ const (
 	// leaseSeconds is how long a Lease counts without a renewal: an engine may miss three
 	// renewals, as when the API server restarts.
 	leaseSeconds = 60
-	renewEvery   = leaseSeconds * time.Second / 4
-	microTime    = "2006-01-02T15:04:05.000000Z07:00"
+	// sharedLeaseSeconds is that of a server which shares its boxes. Calls into them wait for
+	// that when it was killed.
+	sharedLeaseSeconds = 20
+
+	microTime = "2006-01-02T15:04:05.000000Z07:00"
 )
 
 // holder is an Engine as the holder of Pods, and its Lease. Pods carry its name, so that other
@@ -28,13 +32,14 @@ type holder struct {
 	api       *kubeapi.Client
 	namespace string
 	name      string
+	address   netip.AddrPort // where other servers reach this one; not valid: nowhere
 	log       *slog.Logger
 }
 
-func newHolder(ctx context.Context, api *kubeapi.Client, namespace string, log *slog.Logger) (*holder, error) {
+func newHolder(ctx context.Context, api *kubeapi.Client, namespace string, address netip.AddrPort, log *slog.Logger) (*holder, error) {
 	b := make([]byte, 8)
 	rand.Read(b) // never fails
-	h := &holder{api: api, namespace: namespace, name: "glovebox-" + hex.EncodeToString(b), log: log}
+	h := &holder{api: api, namespace: namespace, name: leasePrefix + hex.EncodeToString(b), address: address, log: log}
 	err := api.CreateLease(ctx, namespace, h.lease())
 	if kubeapi.Code(err) == http.StatusNotFound {
 		err = fmt.Errorf("%w; create the namespace, or name another: kubectl create namespace %s: %w", err, namespace, engine.ErrUnavailable)
@@ -43,15 +48,29 @@ func newHolder(ctx context.Context, api *kubeapi.Client, namespace string, log *
 }
 
 func (h *holder) lease() *kubeapi.Lease {
-	return &kubeapi.Lease{
+	l := &kubeapi.Lease{
 		Metadata: kubeapi.Meta{Name: h.name, Labels: map[string]string{managedLabel: managedBy}},
-		Spec:     kubeapi.LeaseSpec{Holder: h.name, Duration: leaseSeconds, Renewed: time.Now().UTC().Format(microTime)},
+		Spec:     kubeapi.LeaseSpec{Holder: h.name, Duration: h.leaseSeconds(), Renewed: time.Now().UTC().Format(microTime)},
 	}
+	if h.address.IsValid() {
+		l.Metadata.Annotations = map[string]string{addressAnnotation: h.address.String()}
+	}
+	return l
 }
+
+func (h *holder) leaseSeconds() int {
+	if h.address.IsValid() {
+		return sharedLeaseSeconds
+	}
+	return leaseSeconds
+}
+
+// renewEvery is the interval of the renewals of the Lease.
+func (h *holder) renewEvery() time.Duration { return time.Duration(h.leaseSeconds()) * time.Second / 4 }
 
 // renew renews the Lease until ctx ends, and creates it again if someone deleted it.
 func (h *holder) renew(ctx context.Context) {
-	tick := time.NewTicker(renewEvery)
+	tick := time.NewTicker(h.renewEvery())
 	defer tick.Stop()
 	for {
 		select {
@@ -66,7 +85,7 @@ func (h *holder) renew(ctx context.Context) {
 			err = h.api.CreateLease(ctx, h.namespace, h.lease())
 		}
 		if err != nil && ctx.Err() == nil {
-			h.log.Warn("cannot renew the Lease of this server", logkey.Retry, renewEvery, logkey.Error, err)
+			h.log.Warn("cannot renew the Lease of this server", logkey.Retry, h.renewEvery(), logkey.Error, err)
 		}
 	}
 }
@@ -93,7 +112,7 @@ func (e *Engine) sweepEvery(ctx context.Context, every, after time.Duration) {
 	defer tick.Stop()
 	holders := make(map[string]watched)
 	for {
-		e.sweep(ctx, holders, max(after, 2*leaseSeconds*time.Second), time.Now())
+		e.sweep(ctx, holders, max(after, warmAfter), time.Now())
 		select {
 		case <-ctx.Done():
 			return
@@ -104,7 +123,7 @@ func (e *Engine) sweepEvery(ctx context.Context, every, after time.Duration) {
 
 // warmAfter is how long the maker's Lease of a warm Pod must have been missing or unchanged:
 // nothing is lost with such a Pod.
-const warmAfter = 2 * leaseSeconds * time.Second
+const warmAfter = 2 * time.Minute
 
 // sweep looks once. It forgets holders without Pods. The maker of a warm Pod counts as its
 // holder, unless this engine keeps such Pods itself.
@@ -157,12 +176,8 @@ func (e *Engine) sweep(ctx context.Context, holders map[string]watched, after ti
 			if unchanged < after && !(o.warm && unchanged >= warmAfter) {
 				continue
 			}
-			var err error
-			if o.warm { // unless it is claimed at this moment
-				err = e.api.DeletePodAt(ctx, e.namespace, o.pod, graceSeconds)
-			} else {
-				err = e.api.DeletePod(ctx, e.namespace, p.Name, p.UID, graceSeconds)
-			}
+			// Unless it is claimed or taken over at this moment.
+			err := e.api.DeletePodAt(ctx, e.namespace, o.pod, graceSeconds)
 			switch code := kubeapi.Code(err); {
 			case err == nil:
 				e.log.Info("removed a Pod whose holder is gone", logkey.Guest, detail(p.Name))

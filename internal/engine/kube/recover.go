@@ -11,6 +11,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/engine/kube/kubeapi"
+	"github.com/glovebox-dev/glovebox/internal/fleet"
 )
 
 // stateVersion is the version of engine.GuestState.Data.
@@ -104,6 +105,11 @@ func (g *guest) detach() error {
 
 // Recover adopts a Pod, which other engines may hold as well. See engine.Recoverer.
 func (e *Engine) Recover(ctx context.Context, st engine.GuestState) (engine.Guest, error) {
+	return e.recover(ctx, st, "")
+}
+
+// recover is Recover; with a version, for a Pod that has not changed since.
+func (e *Engine) recover(ctx context.Context, st engine.GuestState, version string) (engine.Guest, error) {
 	err := engine.CheckID(st.ID)
 	var s state
 	if err == nil {
@@ -113,7 +119,7 @@ func (e *Engine) Recover(ctx context.Context, st engine.GuestState) (engine.Gues
 		return nil, fmt.Errorf("recover guest %q: %w", st.ID, err)
 	}
 	g, err := e.set.Create(ctx, st.ID, func(ctx context.Context, release func()) (*guest, error) {
-		return e.take(ctx, st.ID, s, release)
+		return e.take(ctx, st.ID, s, version, release)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("recover guest %q: %w", st.ID, err)
@@ -134,8 +140,9 @@ func decode(st engine.GuestState) (state, error) {
 	return s, nil
 }
 
-// take makes a guest of a Pod that lives, and this engine its holder.
-func (e *Engine) take(ctx context.Context, id string, s state, release func()) (*guest, error) {
+// take makes a guest of a Pod that lives, and this engine its holder. The error wraps
+// fleet.ErrChanged if the Pod has another version than the given one, unless that is "".
+func (e *Engine) take(ctx context.Context, id string, s state, version string, release func()) (*guest, error) {
 	pod, err := e.api.GetPod(ctx, e.namespace, s.Pod)
 	if err != nil {
 		if kubeapi.Code(err) == http.StatusNotFound {
@@ -147,14 +154,18 @@ func (e *Engine) take(ctx context.Context, id string, s state, release func()) (
 	if !ok || found != id || pod.Metadata.UID != s.UID || helper != s.Helper || !isRunning(pod) {
 		return nil, engine.ErrGone
 	}
-	_, err = e.api.PatchPod(ctx, e.namespace, s.Pod, map[string]any{
-		"metadata": map[string]any{"uid": s.UID, "labels": map[string]string{holderLabel: e.holder.name}},
-	})
+	metadata := map[string]any{"uid": s.UID, "labels": map[string]string{holderLabel: e.holder.name}}
+	if version != "" {
+		metadata["resourceVersion"] = version
+	}
+	stored, err := e.api.PatchPod(ctx, e.namespace, s.Pod, map[string]any{"metadata": metadata})
 	switch code := kubeapi.Code(err); {
+	case code == http.StatusConflict && version != "":
+		return nil, fleet.ErrChanged
 	case code == http.StatusNotFound || code == http.StatusConflict:
 		return nil, engine.ErrGone
 	case err != nil:
 		return nil, unavailable(err)
 	}
-	return e.adopt(id, pod, release), nil
+	return e.adopt(id, stored, release), nil
 }
