@@ -143,7 +143,14 @@ func (m *Manager) attempt(ctx context.Context, q *search) attempt {
 		}
 		r = nil
 	}
-	if r == nil && q.make == nil {
+	var taken *spec
+	if r == nil {
+		var try *attempt
+		if taken, try = m.elsewhere(ctx, q); try != nil {
+			return *try
+		}
+	}
+	if r == nil && taken == nil && q.make == nil {
 		// It may have been woken between the two lookups.
 		try, ok := m.attemptLive(ctx, q)
 		if !ok {
@@ -152,12 +159,20 @@ func (m *Manager) attempt(ctx context.Context, q *search) attempt {
 		return try
 	}
 	var sp spec
-	if r == nil {
+	switch {
+	case taken != nil:
+		sp = *taken
+		if q.check != nil {
+			if err := q.check(&sp); err != nil {
+				return failed(err)
+			}
+		}
+	case r == nil:
 		m.maintainer.learnTombstones()
 		sp = q.make()
 		sp.key = q.key
 		sp.chosen = q.key.kind == KindSession
-	} else {
+	default:
 		sp = spec{key: q.key, template: Template(r.Template), named: r.Named, flavor: Flavor(r.Flavor), limits: r.Limits}
 		if q.check != nil {
 			if err := q.check(&sp); err != nil {
@@ -340,7 +355,8 @@ func idTaken(op, id string) error {
 	}
 }
 
-// Find returns the kind of the owner's box that callers name id, in memory or on disk: a
+// Find returns the kind of the owner's box that callers name id, in memory, on disk or at
+// another server of the fleet: a
 // session of that id, else a context of that id or name; "" if there is none. The box may
 // end before the caller acquires it.
 //
@@ -363,7 +379,10 @@ func (m *Manager) Find(owner Owner, id string) (Kind, error) {
 			}
 		}
 	}
-	return "", nil
+	ctx, cancel := context.WithTimeout(m.base, fleetTimeout)
+	defer cancel()
+	_, n, err := m.inFleet(ctx, "find box", owner, "", id)
+	return n.Kind, err
 }
 
 // notFound returns the error for a key without a box, with the reason why its box ended.

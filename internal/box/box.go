@@ -36,6 +36,7 @@ type Box struct {
 	working atomic.Int32 // calls that are past their queues
 	parked  atomic.Int32 // of these, runs that are parked
 
+	ranNoted     atomic.Bool // other servers know that code has run, or are being told
 	networkNoted atomic.Bool // a result had the note that boxes have no network
 	frozenNoted  atomic.Bool // a result had the note about volumes over their quota
 	modulesNoted atomic.Bool // a result had the note about libraries
@@ -100,6 +101,10 @@ func (l *lifecycle) newBox(sp spec) *Box {
 	}
 	if sp.origin.record != nil {
 		b.state = stateHibernated
+	}
+	if sp.origin.taken != nil {
+		b.guestID = sp.origin.taken.State.ID
+		b.ranNoted.Store(sp.origin.ran)
 	}
 	b.bootCtx, b.cancelBoot = context.WithCancelCause(l.base)
 	return b

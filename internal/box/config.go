@@ -10,6 +10,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/box/machine"
 	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
 	"github.com/glovebox-dev/glovebox/internal/box/template"
+	"github.com/glovebox-dev/glovebox/internal/fleet"
 )
 
 // Config bounds what a Manager keeps. Values are taken as they are: begin with
@@ -103,6 +104,9 @@ type Parts struct {
 	// of boxes; "": a client learns it from the server that had the box, and only
 	// until that stops.
 	Tombstones string
+	// Fleet is the servers that share boxes with this one; nil: there are none. A Manager
+	// with a Fleet leaves its boxes to them when it closes.
+	Fleet fleet.Fleet
 	// Observe receives the events of boxes, synchronously and from many goroutines. It
 	// must not call the Manager. nil: events are dropped.
 	Observe func(Event)

@@ -120,6 +120,9 @@ func (l *lifecycle) start(op string, b *Box) {
 			}
 		}
 	}
+	if err == nil && b.origin.taken == nil {
+		err = l.noteBox(ctx, op, b, made.machine.ID, false)
+	}
 	made.noteData()
 	l.reg.mu.Lock()
 	if err == nil && !b.state.live() {
@@ -152,7 +155,11 @@ func (l *lifecycle) start(op string, b *Box) {
 		l.log.Error("box did not start", logkey.Guest, b.guestID, logkey.Kind, b.key.kind, logkey.Box, b.key.id, logkey.Source, made.source, logkey.Error, err)
 	}
 	if made.machine != nil {
-		l.discardBooted(made)
+		if b.origin.taken != nil && (tomb == nil || tomb.Reason == ReasonShutdown) {
+			l.leave(made)
+		} else {
+			l.discardBooted(made)
+		}
 	}
 	// The record of a box that was being woken stays for the next call, unless its
 	// owner stopped it.
@@ -258,8 +265,12 @@ func (l *lifecycle) startErrorLocked(op string, b *Box, err error) error {
 		return &Error{Code: CodeNotReady, Op: op, Msg: "The server is not ready: it is shutting down"}
 	case errors.Is(err, errAbandoned):
 		return b.cancelled(op, err)
+	case errors.Is(err, errElsewhere) && l.parts.Fleet != nil:
+		return b.key.heldElsewhere(op)
 	case errors.Is(err, errElsewhere):
 		return b.key.held(op)
+	case CodeOf(err) == CodeNotReady:
+		return err
 	case CodeOf(err) == CodeLimit:
 		return err
 	case errors.Is(err, hostdisk.ErrFull):
@@ -398,7 +409,11 @@ func (l *lifecycle) terminateLocked(b *Box, reason Reason, detail string) {
 // free frees the machine of a box that has left the registry. With keep its record
 // stays for the next call on its id.
 func (l *lifecycle) free(b *Box, keep bool) {
-	l.discardBooted(b.booted)
+	if l.leaves(b.tomb, b.booted) {
+		l.leave(b.booted)
+	} else {
+		l.discardBooted(b.booted)
+	}
 	if !keep {
 		l.maintainer.shareLimits(&b.spec)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/box/pool"
 	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
 	"github.com/glovebox-dev/glovebox/internal/box/template"
+	"github.com/glovebox-dev/glovebox/internal/fleet"
 	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
@@ -29,10 +30,11 @@ const (
 	SourceWoken    Source = "woken"    // restored from its own record
 	SourceFork     Source = "fork"     // a copy of a live box
 	SourceSnapshot Source = "snapshot" // restored from a saved snapshot
+	SourceAdopted  Source = "adopted"  // taken over from another server, which is gone
 )
 
 // origin is what a box is made from; the zero value means the pool, else the
-// template, else a boot. At most one of record, parent, snapshot and named is set.
+// template, else a boot. At most one of record, parent, snapshot, named and taken is set.
 type origin struct {
 	record   *snapshot.Lease // its own record: it is woken
 	stale    bool            // the box of that record continued after it was written
@@ -42,6 +44,7 @@ type origin struct {
 	parent   *Box            // it is a fork of this one, which is pinned until the start has ended
 	snapshot string          // the id of a saved snapshot
 	named    string          // the id of a named template
+	taken    *fleet.Guest    // it goes on, taken over from another server
 	// rollBack says that the box takes the place of another, so that a snapshot
 	// without its memory will not do.
 	rollBack bool
@@ -115,6 +118,8 @@ func (f *machineFactory) makeInSlot(ctx context.Context, b *Box) (booted, error)
 		return f.restoreSaved(ctx, b)
 	case o.named != "":
 		return f.restoreNamed(ctx, b)
+	case o.taken != nil:
+		return f.adopt(ctx, b)
 	}
 	return f.makeNew(ctx, b)
 }

@@ -22,6 +22,9 @@ type report struct {
 
 // reportLocked returns the report of a box whose start begins.
 func (m *Manager) reportLocked(b *Box) *report {
+	if b.origin.taken != nil {
+		return &report{} // nothing is lost
+	}
 	t := m.reg.tombstones.get(b.key)
 	if b.state != stateWaking {
 		return &report{created: true, Lost: t}

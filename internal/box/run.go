@@ -131,6 +131,9 @@ func (b *Box) runResult(k *kernel, code string, res *protocol.RunResult, out *co
 		r.Notes = append(r.Notes, "The interpreter had ended since the last call and was started anew: earlier variables were lost, files are kept.")
 	}
 	k.ran.Store(true)
+	if k == b.kernel(b.template.Language()) {
+		b.noteRan()
+	}
 	if r.TimedOut {
 		note := fmt.Sprintf("Code execution timed out after %s and was interrupted; variables are kept.", secs(timeout))
 		if res.Lost != "" {

@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// List lists the boxes of an owner, live and hibernated, the newest first. An empty
+// List lists the boxes of an owner, live and hibernated and, of those of other servers of
+// the fleet, what their notes say, the newest first. An empty
 // kind means both.
 //
 // Errors: CodeNotReady if the boxes on disk cannot be listed.
@@ -19,6 +20,16 @@ func (m *Manager) List(owner Owner, kind Kind) ([]Info, error) {
 		if k := recordKey(&found[i]); !known[k] {
 			known[k] = true
 			infos = append(infos, infoOfRecord(&found[i]))
+		}
+	}
+	others, err := m.listElsewhere(owner, kind)
+	if err != nil {
+		return nil, err
+	}
+	for _, info := range others {
+		if k := (key{info.Owner, info.Kind, info.ID}); !known[k] {
+			known[k] = true
+			infos = append(infos, info)
 		}
 	}
 	slices.SortFunc(infos, func(a, b Info) int {

@@ -123,10 +123,29 @@ func (k *Maker) Boot(ctx context.Context, id string, limits engine.Limits) (*Mac
 	return k.greet(ctx, id, guest, limits, false, client.Open)
 }
 
+// Adopt makes a machine of a guest that had one in another process, with its interpreters as
+// they are. Calls that are under way in it are interrupted. After an error the guest lives on,
+// and is the caller's.
+func (k *Maker) Adopt(ctx context.Context, guest engine.Guest, limits engine.Limits) (*Machine, error) {
+	return k.connect(ctx, guest.ID(), guest, limits, false, client.Resume)
+}
+
 // opener is client.Open or client.Resume.
 type opener func(context.Context, client.Dialer, client.Options) (*client.Conn, error)
 
+// greet is connect that ends the guest after an error.
 func (k *Maker) greet(ctx context.Context, id string, guest engine.Guest, limits engine.Limits, copied bool, open opener) (*Machine, error) {
+	m, err := k.connect(ctx, id, guest, limits, copied, open)
+	if err != nil {
+		freeing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+		defer cancel()
+		m := &Machine{ID: id, Guest: guest, engine: k.Engine}
+		return nil, errors.Join(err, m.Close(freeing))
+	}
+	return m, nil
+}
+
+func (k *Maker) connect(ctx context.Context, id string, guest engine.Guest, limits engine.Limits, copied bool, open opener) (*Machine, error) {
 	hello := protocol.Hello{
 		Restored: copied, Home: k.Home, Scratch: []string{"/tmp"}, UID: k.UID, GID: k.GID, Env: k.Env,
 		Interpreters: k.Interpreters, PIDs: limits.PIDs, MemoryMB: limits.MemoryMB,
@@ -146,10 +165,7 @@ func (k *Maker) greet(ctx context.Context, id string, guest engine.Guest, limits
 	}
 	lnk, err := open(ctx, guest, client.Options{Hello: hello, Log: log.With(logkey.Guest, id)})
 	if err != nil {
-		freeing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
-		defer cancel()
-		m := &Machine{ID: id, Guest: guest, engine: k.Engine}
-		return nil, errors.Join(fmt.Errorf("connect to the agent: %w", err), m.Close(freeing))
+		return nil, fmt.Errorf("connect to the agent: %w", err)
 	}
 	return &Machine{ID: id, Guest: guest, Agent: lnk, engine: k.Engine}, nil
 }

@@ -1,0 +1,327 @@
+package box
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
+	"github.com/glovebox-dev/glovebox/internal/fleet"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
+)
+
+const (
+	// fleetTimeout bounds what methods without a context ask the fleet.
+	fleetTimeout = 10 * time.Second
+	// takeOverAttempts bounds the attempts to take over a guest that changes meanwhile, as
+	// when the cluster updates its status.
+	takeOverAttempts = 5
+	// maxNoteDescription bounds the description of a context in a note, in bytes.
+	maxNoteDescription = 1024
+)
+
+// note is what a server writes down with a guest, as JSON: all that another server needs to go
+// on with the box.
+type note struct {
+	Owner       Owner              `json:"owner,omitempty"`
+	Kind        Kind               `json:"kind"`
+	ID          string             `json:"id"`
+	Name        string             `json:"name,omitempty"`
+	Description string             `json:"description,omitempty"`
+	Template    Template           `json:"template"`
+	Named       string             `json:"named,omitempty"`
+	Flavor      Flavor             `json:"flavor"`
+	Limits      snapshot.NetLimits `json:"limits,omitempty"`
+	Created     time.Time          `json:"created"`
+	Ran         bool               `json:"ran,omitempty"` // code has run in the box's own interpreter
+}
+
+func (k key) tag() string { return fleet.Tag("box", string(k.owner), string(k.kind), k.id) }
+
+func ownerTag(o Owner) string { return fleet.Tag("owner", string(o)) }
+
+// parseNote reads the note of a guest. Others may have written it: nothing in it has a form
+// that a box of ours has not.
+func parseNote(text string) (n note, ok bool) {
+	if json.Unmarshal([]byte(text), &n) != nil || n.ID == "" || len(n.ID) > maxID || len(n.Name) > maxName || len(n.Named) > maxName || n.Kind != KindSession && n.Kind != KindContext {
+		return n, false
+	}
+	template, err := ParseTemplate(string(n.Template))
+	if err != nil || template == "" {
+		return n, false
+	}
+	flavor, err := ParseFlavor(string(n.Flavor))
+	if err != nil || flavor == "" {
+		return n, false
+	}
+	n.Template, n.Flavor, n.Description = template, flavor, clip(n.Description, maxNoteDescription)
+	return n, n.Limits.Check() == nil
+}
+
+func (n *note) key() key { return key{n.Owner, n.Kind, n.ID} }
+
+// spec describes the box of a note, which goes on with the guest.
+func (n *note) spec(g *fleet.Guest) *spec {
+	return &spec{
+		key: n.key(), name: n.Name, desc: n.Description, template: n.Template, named: n.Named,
+		flavor: n.Flavor, limits: n.Limits, created: n.Created, origin: origin{taken: g, ran: n.Ran},
+	}
+}
+
+// info describes the box of a note that another server has.
+func (n *note) info() Info {
+	return Info{
+		ID: n.ID, Kind: n.Kind, Owner: n.Owner, Name: n.Name, Description: n.Description, Template: n.Template, Named: n.Named,
+		Language: n.Template.Language(), Flavor: n.Flavor, Limits: n.Limits, State: StateReady, Created: n.Created, LastUsed: n.Created,
+	}
+}
+
+// fleetFailed returns the error of a call that needs to know what other servers have. The
+// cause is for the operator: it may have texts of a cluster.
+func (e *env) fleetFailed(op string, err error) *Error {
+	e.log.Warn("boxes of other servers not found", logkey.Operation, op, logkey.Error, err)
+	return &Error{
+		Code: CodeNotReady, Op: op, Msg: "The server is not ready: it cannot find out which boxes the other servers have",
+		Hint: "Try again in a moment; nothing is lost. If it happens again, the operator finds the reason in the server's log.",
+	}
+}
+
+// inFleet finds the box of an owner that callers name id, of a kind or, with "", of any: a
+// session of that id, else a context of that id or unique name. The guest is nil if there is
+// none, or the server shares its boxes with no others.
+func (m *Manager) inFleet(ctx context.Context, op string, owner Owner, kind Kind, id string) (*fleet.Guest, note, error) {
+	f := m.parts.Fleet
+	if f == nil {
+		return nil, note{}, nil
+	}
+	var tags []string
+	for _, k := range []Kind{KindSession, KindContext} {
+		if kind == "" || kind == k {
+			tags = append(tags, key{owner, k, id}.tag())
+		}
+	}
+	found, err := f.Boxes(ctx, tags...)
+	if err != nil {
+		return nil, note{}, m.fleetFailed(op, err)
+	}
+	g, n, _ := choose(found, func(n *note) bool { return n.Owner == owner && n.ID == id && (kind == "" || kind == n.Kind) })
+	if g != nil || kind == KindSession || checkName(op, "context", id) != nil {
+		return g, n, nil
+	}
+	if found, err = f.Owned(ctx, ownerTag(owner)); err != nil {
+		return nil, note{}, m.fleetFailed(op, err)
+	}
+	g, n, several := choose(found, func(n *note) bool { return n.Owner == owner && n.Kind == KindContext && n.Name == id })
+	if several {
+		return nil, note{}, ambiguous(op, id)
+	}
+	return g, n, nil
+}
+
+// choose returns the guest whose note matches, a session before contexts.
+func choose(found []fleet.Guest, match func(*note) bool) (g *fleet.Guest, n note, several bool) {
+	for i := range found {
+		other, ok := parseNote(found[i].Text)
+		if !ok || !match(&other) {
+			continue
+		}
+		several = g != nil
+		if g == nil || n.Kind != KindSession {
+			g, n = &found[i], other
+		}
+	}
+	return g, n, several
+}
+
+// Locate returns the name of the server that has the box of an owner which callers name id; ""
+// if this one has it, or nobody. That server may be gone: then Adopt takes the box over.
+//
+// Errors: CodeNotReady if the other servers' boxes cannot be listed, CodeInvalid if several
+// contexts have that name.
+func (m *Manager) Locate(ctx context.Context, owner Owner, id string) (server string, err error) {
+	const op = "find box"
+	f := m.parts.Fleet
+	if f == nil || id == DefaultContextID || m.reg.find(key{owner, KindSession, id}) || m.reg.find(key{owner, KindContext, id}) {
+		return "", nil
+	}
+	g, _, err := m.inFleet(ctx, op, owner, "", id)
+	if g == nil || err != nil || g.Server == f.Self() {
+		return "", err
+	}
+	return g.Server, nil
+}
+
+// Adopt takes over the box of an owner that callers name id, if its server is gone. Without
+// such a box it does nothing.
+//
+// Errors: CodeHeld if another server has taken it over, else as Session.
+func (m *Manager) Adopt(ctx context.Context, owner Owner, id string) error {
+	const op = "take over box"
+	g, n, err := m.inFleet(ctx, op, owner, "", id)
+	if g == nil || err != nil {
+		return err
+	}
+	b, lease, err := m.acquire(ctx, search{op: op, key: n.key()})
+	if err != nil || b == nil {
+		return err
+	}
+	_, lease, err = b.await(ctx, op, lease)
+	lease.Release()
+	return err
+}
+
+// elsewhere looks for the box of a search that is neither in memory nor on disk. It returns
+// the description of one that this server can take over, or an attempt that is not to go on;
+// neither if there is no such box.
+func (m *Manager) elsewhere(ctx context.Context, q *search) (*spec, *attempt) {
+	g, n, err := m.inFleet(ctx, q.op, q.key.owner, q.key.kind, q.key.id)
+	if err != nil {
+		try := failed(err)
+		return nil, &try
+	}
+	if g == nil {
+		return nil, nil
+	}
+	// A guest of this server without a box in memory is that of a box that ends, which
+	// TakeOver refuses, or one that was left behind.
+	if g.Server != m.parts.Fleet.Self() {
+		server, err := m.parts.Fleet.Server(ctx, g.Server)
+		if err != nil {
+			try := failed(m.fleetFailed(q.op, err))
+			return nil, &try
+		}
+		if !server.Gone {
+			try := failed(q.key.heldElsewhere(q.op)) // waiting changes little: the caller knows where it is
+			return nil, &try
+		}
+	}
+	return n.spec(g), nil
+}
+
+// listElsewhere lists the boxes of an owner that the other servers of the fleet have.
+func (m *Manager) listElsewhere(owner Owner, kind Kind) (infos []Info, err error) {
+	if m.parts.Fleet == nil {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(m.base, fleetTimeout)
+	defer cancel()
+	found, err := m.parts.Fleet.Owned(ctx, ownerTag(owner))
+	if err != nil {
+		return nil, m.fleetFailed("list boxes", err)
+	}
+	for i := range found {
+		n, ok := parseNote(found[i].Text)
+		if ok && n.Owner == owner && (kind == "" || n.Kind == kind) && found[i].Server != m.parts.Fleet.Self() {
+			infos = append(infos, n.info())
+		}
+	}
+	return infos, nil
+}
+
+// heldElsewhere returns the error of a box that another server of the fleet has.
+func (k key) heldElsewhere(op string) *Error {
+	return k.error(CodeHeld, op, "another server has it, or has just taken it over", "Call again in a moment.")
+}
+
+// noteBox writes down which box a guest is, and looks whether another server has given the id
+// to a box at the same time: each writes first and looks then, so that at most one goes on.
+func (l *lifecycle) noteBox(ctx context.Context, op string, b *Box, guest string, ran bool) error {
+	f := l.parts.Fleet
+	if f == nil {
+		return nil
+	}
+	text, err := json.Marshal(note{
+		Owner: b.key.owner, Kind: b.key.kind, ID: b.key.id, Name: b.name, Description: clip(b.desc, maxNoteDescription),
+		Template: b.template, Named: b.named, Flavor: b.flavor, Limits: b.limits, Created: b.created, Ran: ran,
+	})
+	if err == nil {
+		err = f.Note(ctx, guest, fleet.Note{Box: b.key.tag(), Owner: ownerTag(b.key.owner), Text: string(text)})
+	}
+	if err != nil {
+		return fmt.Errorf("tell other servers of the box: %w", err)
+	}
+	if !b.chosen || ran {
+		return nil
+	}
+	found, err := f.Boxes(ctx, b.key.tag())
+	if err != nil {
+		return l.fleetFailed(op, err)
+	}
+	for _, g := range found {
+		if n, ok := parseNote(g.Text); ok && n.key() == b.key && g.State.ID != guest {
+			return errElsewhere
+		}
+	}
+	return nil
+}
+
+// noteRan writes down, once, that code has run in the box's own interpreter: a server that
+// takes the box over then reports it if the interpreter has ended. It does not wait.
+func (b *Box) noteRan() {
+	if b.env.parts.Fleet == nil || b.ranNoted.Swap(true) {
+		return
+	}
+	b.env.wg.Go(func() {
+		ctx, cancel := context.WithTimeout(b.env.base, fleetTimeout)
+		defer cancel()
+		if err := b.life.noteBox(ctx, "run code", b, b.machine.ID, true); err != nil {
+			b.env.log.Debug("other servers do not know that code has run in a box", logkey.Guest, b.machine.ID, logkey.Error, err)
+		}
+	})
+}
+
+// adopt makes the machine of a box whose server is gone.
+func (f *machineFactory) adopt(ctx context.Context, b *Box) (made booted, err error) {
+	made.source, made.ran = SourceAdopted, b.origin.ran
+	if made.maker, err = f.makerFor(b.key.owner); err != nil {
+		return made, err
+	}
+	from := *b.origin.taken
+	guest, err := f.parts.Fleet.TakeOver(ctx, from)
+	for attempt := 1; errors.Is(err, fleet.ErrChanged) && attempt < takeOverAttempts; attempt++ {
+		now, findErr := f.parts.Fleet.Boxes(ctx, b.key.tag())
+		if findErr != nil {
+			return made, findErr
+		}
+		err = errElsewhere
+		for _, g := range now {
+			if g.State.ID == from.State.ID && g.Server == from.Server {
+				guest, err = f.parts.Fleet.TakeOver(ctx, g)
+			}
+		}
+	}
+	if errors.Is(err, fleet.ErrChanged) || errors.Is(err, engine.ErrExists) {
+		err = errElsewhere // or this server is still freeing it
+	}
+	if err != nil {
+		return made, err
+	}
+	made.machine, err = made.maker.Adopt(ctx, guest, b.flavor.Limits())
+	if err != nil { // the box may be reached later
+		f.leaveGuest(guest.ID())
+	}
+	return made, err
+}
+
+// leave releases the machine of a box for another server to take over.
+func (e *env) leave(made booted) {
+	e.closeNetwork(made.network, made.machine.ID)
+	made.machine.Agent.Close() // its error says that the guest is gone already
+	e.leaveGuest(made.machine.ID)
+}
+
+func (e *env) leaveGuest(id string) {
+	ctx, cancel := context.WithTimeout(context.Background(), fleetTimeout)
+	defer cancel()
+	if err := e.parts.Fleet.Leave(ctx, id); err != nil {
+		e.log.Warn("box not left to the other servers", logkey.Guest, id, logkey.Error, err)
+	}
+}
+
+// leaves reports whether a box that ends for the reason goes on at another server.
+func (e *env) leaves(t *Tombstone, made booted) bool {
+	return e.parts.Fleet != nil && t != nil && t.Reason == ReasonShutdown && made.machine != nil
+}

@@ -1,0 +1,244 @@
+package box
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
+	"github.com/glovebox-dev/glovebox/internal/engine/process"
+	"github.com/glovebox-dev/glovebox/internal/fleet/fleettest"
+)
+
+// member is a Manager that shares its boxes with those of the other members.
+type member struct {
+	*fixture
+	self *fleettest.Server
+}
+
+// members starts Managers that share boxes.
+func members(t *testing.T, n int) []*member {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "guests")
+	before := runtime.NumGoroutine()
+	last, err := process.Open(process.Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // ends what the members have left
+		left, err := last.List(context.Background())
+		if err != nil {
+			t.Error(err)
+		}
+		for _, state := range left {
+			if _, err := last.Recover(context.Background(), state); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := last.Close(); err != nil {
+			t.Error(err)
+		}
+		noLeak(t, before)
+	})
+	cluster := new(fleettest.Cluster)
+	var all []*member
+	for range n {
+		e, err := process.Open(process.Config{Dir: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := e.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		m := &member{}
+		m.fixture = newFixtureWith(t, nil, func(f *fixture, p *Parts) {
+			if err := f.engine.Engine.Close(); err != nil {
+				t.Error(err)
+			}
+			f.engine.Engine = e
+			m.self = cluster.Join(e)
+			p.Fleet = m.self
+		})
+		m.engine.adopts = true
+		all = append(all, m)
+	}
+	return all
+}
+
+// TestFleet_BoxGoesOnAtAnotherServer has a server take over a session, a context and their
+// variables.
+func TestFleet_BoxGoesOnAtAnotherServer(t *testing.T) {
+	all := members(t, 2)
+	a, b := all[0], all[1]
+	run(t, a.session(t, "alice", "s"), "x = 41")
+	c := a.context(t, "alice", "notes")
+	run(t, c, "y = 1")
+
+	for _, id := range []string{"s", c.ID(), "notes"} {
+		if server, err := b.Locate(t.Context(), "alice", id); err != nil || server != a.self.Self() {
+			t.Errorf("%s is at %q, %v; want the first server", id, server, err)
+		}
+		if server, err := b.Locate(t.Context(), "bob", id); err != nil || server != "" {
+			t.Errorf("%s of another owner is at %q, %v", id, server, err)
+		}
+		if server, err := a.Locate(t.Context(), "alice", id); err != nil || server != "" {
+			t.Errorf("the first server looks for its own %s at %q, %v", id, server, err)
+		}
+	}
+	if got := b.ids("alice"); len(got) != 2 || !got["s"] || !got[c.ID()] {
+		t.Errorf("the second server lists %v", got)
+	}
+	if kind, err := b.Find("alice", "notes"); kind != KindContext || err != nil {
+		t.Errorf("the context is found as %q, %v", kind, err)
+	}
+
+	a.self.Kill()
+	s, lease, err := b.Session(t.Context(), "alice", SessionOptions{ID: "s"})
+	if err != nil || lease.Created || lease.Lost != nil || lease.Woken != nil {
+		t.Fatalf("the session is taken over with %+v, %v", lease, err)
+	}
+	lease.Release()
+	wantOut(t, s, "x + 1", "42\n")
+	if again := b.session(t, "alice", "s"); again != s {
+		t.Error("it is taken over twice")
+	}
+	taken, lease, err := b.Context(t.Context(), "alice", "notes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease.Release()
+	wantOut(t, taken, "y", "1\n")
+	if taken.ID() != c.ID() || taken.Info().Name != "notes" || taken.Info().Source != SourceAdopted {
+		t.Errorf("the context is %+v", taken.Info())
+	}
+}
+
+// TestFleet_CloseLeavesBoxes: a server that ends in good order ends no box.
+func TestFleet_CloseLeavesBoxes(t *testing.T) {
+	all := members(t, 2)
+	a, b := all[0], all[1]
+	run(t, a.session(t, "", "s"), "x = 41")
+	if err := a.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	a.self.Kill()
+	wantOut(t, b.session(t, "", "s"), "x + 1", "42\n")
+}
+
+// TestFleet_HeldByALivingServer: no server takes a box from one that lives.
+func TestFleet_HeldByALivingServer(t *testing.T) {
+	all := members(t, 2)
+	a, b := all[0], all[1]
+	run(t, a.session(t, "", "s"), "x = 41")
+	_, _, err := b.Session(t.Context(), "", SessionOptions{ID: "s"})
+	wantCode(t, err, CodeHeld, "another server has it")
+	wantOut(t, a.session(t, "", "s"), "x + 1", "42\n")
+}
+
+// TestFleet_OneOfTwoTakesTheBox: servers that find out at once that a third one is gone do not
+// both go on with its box.
+func TestFleet_OneOfTwoTakesTheBox(t *testing.T) {
+	all := members(t, 3)
+	run(t, all[0].session(t, "", "s"), "x = 41")
+	all[0].self.Kill()
+	errs := make([]error, 2)
+	var both sync.WaitGroup
+	for i, m := range all[1:] {
+		both.Go(func() { errs[i] = m.Adopt(t.Context(), "", "s") })
+	}
+	both.Wait()
+	winner := 1
+	if errs[0] != nil {
+		winner = 2
+	}
+	if errs[winner-1] != nil || CodeOf(errs[2-winner]) != CodeHeld {
+		t.Fatalf("the servers report %v; want success and %s", errs, CodeHeld)
+	}
+	if server, err := all[3-winner].Locate(t.Context(), "", "s"); err != nil || server != all[winner].self.Self() {
+		t.Errorf("the other server finds the box at %q, %v", server, err)
+	}
+	wantOut(t, all[winner].session(t, "", "s"), "x + 1", "42\n")
+}
+
+// TestFleet_InterpreterThatEndedIsReported: a call that was under way may have cost the
+// variables.
+func TestFleet_InterpreterThatEndedIsReported(t *testing.T) {
+	all := members(t, 2)
+	a, b := all[0], all[1]
+	s := a.session(t, "", "s")
+	run(t, s, "x = 41")
+	eventually(t, "the note that code has run", func() bool {
+		_, n, err := b.inFleet(t.Context(), "test", "", KindSession, "s")
+		return err == nil && n.Ran
+	})
+	pid := strings.TrimSpace(run(t, s, "import os; os.getpid()").Stdout)
+	if _, err := s.Exec(t.Context(), ExecRequest{Shell: "kill -9 " + pid}); err != nil {
+		t.Fatal(err)
+	}
+	a.self.Kill()
+	res := run(t, b.session(t, "", "s"), "1")
+	if res.Lost == "" || len(res.Notes) != 1 || !strings.Contains(res.Notes[0], "variables were lost") {
+		t.Errorf("the loss is reported as %q, %q", res.Lost, res.Notes)
+	}
+}
+
+// TestFleet_UnknownBoxesAreNotMadeTwice: without an answer of the cluster, nobody knows whether
+// the box exists.
+func TestFleet_UnknownBoxesAreNotMadeTwice(t *testing.T) {
+	m := members(t, 1)[0]
+	m.self.Fail(errors.New("node-17.internal refuses"))
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	_, _, err := m.Session(ctx, "", SessionOptions{ID: "s"})
+	wantCode(t, err, CodeNotReady, "which boxes the other servers have")
+	if strings.Contains(err.Error(), "node-17") {
+		t.Errorf("the client learns of the cluster: %v", err)
+	}
+	if created, _, _ := m.engine.counts(); created != 0 {
+		t.Errorf("%d boxes were made", created)
+	}
+	m.self.Fail(nil)
+}
+
+func TestParseNote_ForgedNotes(t *testing.T) {
+	good := note{Kind: KindSession, ID: "s", Template: TemplatePython, Flavor: FlavorSmall}
+	for name, c := range map[string]struct {
+		change func(*note)
+		ok     bool
+	}{
+		"own":         {func(*note) {}, true},
+		"kind":        {func(n *note) { n.Kind = "pod" }, false},
+		"no id":       {func(n *note) { n.ID = "" }, false},
+		"long id":     {func(n *note) { n.ID = strings.Repeat("a", maxID+1) }, false},
+		"long name":   {func(n *note) { n.Name = strings.Repeat("a", maxName+1) }, false},
+		"long named":  {func(n *note) { n.Named = strings.Repeat("a", maxName+1) }, false},
+		"template":    {func(n *note) { n.Template = "../x" }, false},
+		"no template": {func(n *note) { n.Template = "" }, false},
+		"flavor":      {func(n *note) { n.Flavor = "huge" }, false},
+		"no flavor":   {func(n *note) { n.Flavor = "" }, false},
+		"limits":      {func(n *note) { n.Limits = snapshot.NetLimits{{Of: strings.Repeat("a", 4096)}} }, false},
+	} {
+		n := good
+		c.change(&n)
+		text, err := json.Marshal(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := parseNote(string(text)); ok != c.ok {
+			t.Errorf("%s: read %t, want %t", name, ok, c.ok)
+		}
+	}
+	for _, text := range []string{"", "{", "[]", "null"} {
+		if _, ok := parseNote(text); ok {
+			t.Errorf("%q is read", text)
+		}
+	}
+}
