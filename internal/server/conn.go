@@ -34,6 +34,8 @@ type conn struct {
 	calls    map[string]*call   // guarded by mu: by key
 	streams  map[string]*stream // guarded by mu: with requests in flight, by id; only of sessions
 	own      *stream            // guarded by mu: of messages that belong to no request; nil: there are none
+
+	away map[string]context.CancelCauseFunc // guarded by mu: calls that are forwarded to another server, by key
 }
 
 var (
@@ -229,6 +231,28 @@ func (c *conn) cancel(key string) {
 	if cl := c.find(key); cl != nil {
 		cl.cancelled.Store(true)
 		cl.cancel(errCancelled)
+	}
+	c.mu.Lock()
+	cancel := c.away[key]
+	c.mu.Unlock()
+	if cancel != nil {
+		cancel(errCancelled)
+	}
+}
+
+// forwarded remembers how to cancel a call that is forwarded to another server, until done is
+// called.
+func (c *conn) forwarded(key string, cancel context.CancelCauseFunc) (done func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.away == nil {
+		c.away = make(map[string]context.CancelCauseFunc)
+	}
+	c.away[key] = cancel
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.away, key)
 	}
 }
 

@@ -24,6 +24,9 @@ func (s *Server) serveDELETE(w http.ResponseWriter, r *http.Request) {
 	if !s.permit(w, r, nil, auth.Read) {
 		return
 	}
+	if s.forwardSession(w, r, nil, nil) {
+		return
+	}
 	begun := time.Now()
 	sess, release, ok := s.holdSession(w, r, nil)
 	if !ok {

@@ -129,7 +129,7 @@ func (s *Server) connect(owner string, m *postBody, to target, direct bool) (c *
 	case direct:
 		return nil, func() {}, nil
 	case m.Method == initialize && !to.modern:
-		c = s.newConn(rand.Text(), false)
+		c = s.newConn(s.newSessionID(rand.Text()), false)
 		s.replay.open(c.session, owner)
 		own := newStream("", c.session, "", 1, s.replay)
 		own.queued = true
@@ -178,8 +178,8 @@ func (s *Server) beginAll(w http.ResponseWriter, r *http.Request, m *postBody, t
 			cl.sdk = m.session.mcp
 		}
 		ctx := r.Context()
-		if !to.modern {
-			ctx = context.WithoutCancel(ctx) // older clients cancel by a message
+		if !to.modern && r.Header.Get(headerForwarded) != forwardedCall {
+			ctx = context.WithoutCancel(ctx) // older clients cancel by a message, and other servers as modern ones
 		}
 		cl.ctx, cl.cancel = context.WithCancelCause(ctx)
 		if s.begin(cl) {

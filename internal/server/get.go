@@ -46,6 +46,9 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 	if !s.permit(w, r, nil, auth.Read) {
 		return
 	}
+	if s.forwardStream(w, r) {
+		return
+	}
 	sess, release, ok := s.holdSession(w, r, nil)
 	if !ok {
 		return

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"log/slog"
 	"net/http"
 	"time"
@@ -72,6 +73,12 @@ type Options struct {
 	// Trace starts a span for each request that reaches a handler; nil: none.
 	Trace   *tracing.Tracer
 	Refused func(status int)
+	// Others returns the servers that share boxes with this one, once they are known. Requests
+	// of their sessions, and calls into their boxes, are forwarded to them. nil: there are
+	// none.
+	Others func() *Others
+	// OthersTLS is for connections to them; nil: without TLS.
+	OthersTLS *tls.Config
 	// Extend adds to the catalogue.
 	Extend Extension
 

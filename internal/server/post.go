@@ -66,12 +66,18 @@ func (s *Server) servePOST(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+	if s.forwardSession(w, r, &m, body) {
+		return
+	}
 	to, leave, ok := s.route(w, r, &m)
 	if !ok {
 		return
 	}
 	release := sync.OnceFunc(leave)
 	defer release()
+	if s.forwardCall(w, r, &m, to, body) {
+		return
+	}
 	direct, ok := s.direct(r, &m)
 	if m.Inexact && !ok {
 		s.refuse(w, http.StatusBadRequest, m.ID, envelope.ErrInexact.Code, envelope.ErrInexact.Message)

@@ -34,6 +34,9 @@ func (s *Server) refuseMethod(w http.ResponseWriter, allow string) {
 
 func (s *Server) refuseDraining(w http.ResponseWriter, r *http.Request, id json.RawMessage) {
 	s.auditBounded(r, "stopping")
+	if r.Header.Get(headerForwarded) != "" {
+		w.Header().Set(headerStopping, "1")
+	}
 	w.Header().Set("Retry-After", "5")
 	w.Header().Set("Connection", "close")
 	s.refuse(w, http.StatusServiceUnavailable, id, codeRefused, "The server is shutting down")

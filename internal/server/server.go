@@ -19,6 +19,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"golang.org/x/time/rate"
@@ -68,6 +69,9 @@ type Server struct {
 	unread      rate.Sometimes
 	streams     budget // GET and subscription streams over HTTP
 	replay      *replay
+	forwards    *http.Transport // to other servers
+	watchEvery  time.Duration   // see the constant
+	unseen      rate.Sometimes
 
 	draining atomic.Bool
 	stopping chan struct{} // closed by the first Shutdown
@@ -154,13 +158,14 @@ func New(opts Options) *Server {
 	}
 	s.tasks = tasks.New(tasks.Options{
 		Policies: tasked, Call: chain(slices.Concat([]mcp.Middleware{endWithTask, s.recover, s.registerTask}, run), s.callHandler),
-		Limits: opts.Limits.Tasks, Log: opts.Log,
+		Limits: opts.Limits.Tasks, Log: opts.Log, Server: s.serverName,
 	})
 	run = slices.Insert(run, len(run)-1, s.tasks.Serve)
 	all := slices.Concat([]mcp.Middleware{s.recover}, opts.Extend.Middleware, []mcp.Middleware{s.tasks.Create}, run)
 	s.mcp.AddReceivingMiddleware(slices.Concat([]mcp.Middleware{s.attach}, all)...)
 	s.mcp.AddSendingMiddleware(tools.KeepAnswer)
 	s.openDirect(all)
+	s.openForwarding()
 	return s
 }
 

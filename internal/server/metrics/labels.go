@@ -40,7 +40,7 @@ var (
 	kinds     = texts(box.KindSession, box.KindContext)
 	flavors   = texts(box.FlavorSmall, box.FlavorMedium, box.FlavorLarge)
 	templates = texts(box.TemplatePython, box.TemplateNode)
-	sources   = texts(box.SourceWarm, box.SourceCold, box.SourceBoot, box.SourceWoken, box.SourceFork, box.SourceSnapshot)
+	sources   = texts(box.SourceWarm, box.SourceCold, box.SourceBoot, box.SourceWoken, box.SourceFork, box.SourceSnapshot, box.SourceAdopted)
 	reasons   = texts(box.ReasonStopped, box.ReasonIdle, box.ReasonEvicted, box.ReasonOOM, box.ReasonDisk, box.ReasonCrashed,
 		box.ReasonExited, box.ReasonShutdown, box.ReasonHibernated, box.ReasonRolledBack,
 		box.ReasonHostRestart, box.ReasonUnreadable)

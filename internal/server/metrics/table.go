@@ -51,7 +51,7 @@ var (
 	boxesLimit   = &metric{"glovebox_boxes_limit", gauge, "kind", "Maximum number of boxes in memory."}
 	boxesMemory  = &metric{"glovebox_boxes_memory_bytes", gauge, "", "Memory that the flavors of the boxes in memory reserve."}
 	boxCalls     = &metric{"glovebox_box_calls", gauge, "state", "Calls into boxes: running, or queued for an interpreter or a call slot."}
-	starts       = &metric{"glovebox_box_start_duration_seconds", histogram, "source outcome", "Time to start a box, including the wait for memory. Source: warm (from the pool), cold (restored from its template), boot, woken (from hibernation), fork, snapshot (restored from a kept snapshot)."}
+	starts       = &metric{"glovebox_box_start_duration_seconds", histogram, "source outcome", "Time to start a box, including the wait for memory. Source: warm (from the pool), cold (restored from its template), boot, woken (from hibernation), fork, snapshot (restored from a kept snapshot), adopted (taken over from a server that is gone)."}
 	hibernations = &metric{"glovebox_box_hibernation_duration_seconds", histogram, "outcome", "Time to write a box to disk and remove it from memory. Outcome error: the box could not be written; it stays in memory and is written later, unless the server stops."}
 	boxesEnded   = &metric{"glovebox_boxes_ended_total", counter, "reason", "Boxes that were removed from memory."}
 	evictions    = &metric{"glovebox_evictions_total", counter, "", "Boxes that were hibernated or ended to free memory for another box or the host."}

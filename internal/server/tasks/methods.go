@@ -218,7 +218,7 @@ func (s *Tasks) unknown(id string) error {
 	switch {
 	case len(id) > maxID:
 		text = "Task not found: " + truncate.Bytes(id, maxID)
-	case ok && len(id) == len(s.server)+1+26 && server != s.server:
+	case ok && len(id) == len(s.name())+1+26 && server != s.name():
 		text += ". It was another server's, or this one has been restarted since: what it came to is lost. Files and variables of its box are kept; call the tool again"
 	}
 	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: text}

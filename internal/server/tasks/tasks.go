@@ -77,7 +77,20 @@ type Options struct {
 	// latest.
 	Call   mcp.MethodHandler
 	Limits Limits
+	// Server names this server in the ids of tasks, among others that forward requests about
+	// them to it. "", or no function: a name that nobody knows.
+	Server func() string
 	Log    *slog.Logger // nil discards
+}
+
+// name names this server in the ids of its tasks.
+func (s *Tasks) name() string {
+	if s.opts.Server != nil {
+		if name := s.opts.Server(); name != "" {
+			return name
+		}
+	}
+	return s.server
 }
 
 // Tasks are the tasks of a server. Its methods may be called concurrently.
@@ -191,7 +204,7 @@ func (s *Tasks) begin(owner string, cancel context.CancelCauseFunc) *task {
 	}
 	now := time.Now()
 	t := &task{
-		id: s.server + "-" + rand.Text(), owner: owner, uses: u, cancel: cancel,
+		id: s.name() + "-" + rand.Text(), owner: owner, uses: u, cancel: cancel,
 		status: statusWorking, created: now, updated: now, asked: now,
 		told: make(chan struct{}), parked: make(chan struct{}), answered: make(chan struct{}, 1),
 	}

@@ -125,6 +125,15 @@ func resourceURI(of boxRef, file string) string {
 	return b.String()
 }
 
+// ResourceBox returns the box that the URI of a file names; "" if it is no such URI.
+func ResourceBox(uri string) string {
+	_, id, _, err := parseResource(uri)
+	if err != nil {
+		return ""
+	}
+	return id
+}
+
 // parseResource parses a URI that a client sends. file is absolute and clean; err
 // is a *box.Error with CodeInvalid.
 func parseResource(uri string) (kind box.Kind, id, file string, err error) {
