@@ -39,10 +39,12 @@ func onCluster(t *testing.T) *program {
 }
 
 // namespace makes the namespace of the boxes, which the test removes.
-func (p *program) namespace(t *testing.T) {
+func (p *program) namespace(t *testing.T) { p.namespaceOf(t, "e2e") }
+
+func (p *program) namespaceOf(t *testing.T, name string) {
 	t.Helper()
-	p.control(t, "create", "namespace", "e2e")
-	t.Cleanup(func() { p.control(t, "delete", "namespace", "e2e", "--wait=false") })
+	p.control(t, "create", "namespace", name)
+	t.Cleanup(func() { p.control(t, "delete", "namespace", name, "--wait=false") })
 }
 
 func (p *program) control(t *testing.T, args ...string) string {

@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -57,6 +59,22 @@ func (c *certificate) load() error {
 func (c *certificate) close() {
 	c.end()
 	c.wg.Wait()
+}
+
+// others returns the configuration of connections to other servers, which have the same
+// certificate: its names are those that clients use, and no addresses.
+func (c *certificate) others() *tls.Config {
+	return &tls.Config{
+		MinVersion:         tls.VersionTLS13,
+		NextProtos:         []string{"http/1.1"},
+		InsecureSkipVerify: true, // VerifyConnection is stricter
+		VerifyConnection: func(state tls.ConnectionState) error {
+			if len(state.PeerCertificates) == 0 || !bytes.Equal(state.PeerCertificates[0].Raw, c.now.Load().Certificate[0]) {
+				return errors.New("the other server has another certificate than this one")
+			}
+			return nil
+		},
+	}
 }
 
 func (c *certificate) config() *tls.Config {

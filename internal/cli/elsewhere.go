@@ -22,8 +22,12 @@ func selectEngine(cfg *config.Config) error {
 		return nil
 	}
 	version, _ := buildVersion()
+	peers := cfg.KubePeerAddress
+	if cfg.Mode == "stdio" { // nobody can reach it
+		peers = ""
+	}
 	err := engines.Select(cfg.Engine, engines.Options{
-		Image: cfg.Image, KubeWarm: cfg.KubeWarm, Version: version,
+		Image: cfg.Image, KubeWarm: cfg.KubeWarm, KubePeerAddress: peers, Version: version,
 		KubeContext: cfg.KubeContext, KubeNamespace: cfg.KubeNamespace, KubeRuntimeClass: cfg.KubeRuntimeClass, KubeHelperImage: cfg.KubeHelperImage,
 	})
 	if err != nil {

@@ -22,6 +22,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/box/volume"
 	"github.com/glovebox-dev/glovebox/internal/cli/engines"
 	"github.com/glovebox-dev/glovebox/internal/config"
+	"github.com/glovebox-dev/glovebox/internal/fleet"
 	"github.com/glovebox-dev/glovebox/internal/guest/embed"
 	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
@@ -89,6 +90,7 @@ type host struct {
 	maker   *machine.Maker
 	log     *slog.Logger
 	manager *box.Manager // nil before manage
+	fleet   fleet.Fleet  // servers that share boxes with this one; nil: none
 
 	networks *networks   // nil: boxes have no network
 	volumes  *volume.Set // of boxes
@@ -340,6 +342,8 @@ func (h *host) prepare(ctx context.Context, cfg *config.Config, progress func(st
 		return err
 	}
 	parts.Observe = observe
+	h.fleet = engines.Fleet(h.engine)
+	parts.Fleet = h.fleet
 	if err := h.manage(ctx, boxConfig(cfg), parts); err != nil {
 		return err
 	}

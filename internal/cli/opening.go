@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/box"
+	"github.com/glovebox-dev/glovebox/internal/server"
 )
 
 // openLimit bounds the wait of a call for a starting server. A first start on a slow
@@ -52,6 +53,20 @@ func (o *opening) await(ctx context.Context) (*box.Manager, error) {
 		}
 	}
 	return o.manager, nil
+}
+
+// others returns the servers that share boxes with the host, once it has started; nil if there
+// are none.
+func (o *opening) others(h *host) *server.Others {
+	select {
+	case <-o.done:
+	default:
+		return nil
+	}
+	if o.err != nil || h.fleet == nil {
+		return nil
+	}
+	return &server.Others{Fleet: h.fleet, Boxes: o.manager}
 }
 
 // flush makes the manager write its boxes to disk, if there is one.

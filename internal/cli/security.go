@@ -24,6 +24,14 @@ type security struct {
 	closers  []func()
 }
 
+// othersTLS returns the configuration of connections to other servers; nil without TLS.
+func (s *security) othersTLS() *tls.Config {
+	if s.cert == nil {
+		return nil
+	}
+	return s.cert.others()
+}
+
 // openSecurity opens what cfg configures. The caller closes it.
 func openSecurity(cfg *config.Config, log *slog.Logger) (s security, err error) {
 	defer func() {

@@ -263,6 +263,7 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 	options.Page = func(_ context.Context, p *statuspage.Page) { h.page(again.now.Load(), p) }
 	options.Ready = h.unready
 	options.Ending = opened.flush
+	options.Others = func() *server.Others { return opened.others(h) }
 	options.Metrics, options.Observe, options.Refused = measured.Handler(), measured.Request, measured.Refusal
 	options.Trace = traces.Tracer()
 	srv = server.New(options)
@@ -348,6 +349,7 @@ func frontOptions(cfg *config.Config, sec *security) server.Options {
 			Connections: cfg.MaxConnections, Streams: cfg.MaxStreams, Calls: cfg.MaxCalls, Sessions: cfg.MaxMCPSessions,
 			Rate: sec.rate, Burst: sec.burst, OwnerCalls: cfg.OwnerCalls(), OwnerStreams: cfg.OwnerStreams(),
 		},
+		OthersTLS:   sec.othersTLS(),
 		Auth:        sec.verifier,
 		Audit:       sec.audit,
 		PublicURL:   cfg.PublicURL,

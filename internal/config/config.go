@@ -128,6 +128,7 @@ type Config struct {
 	KubeNamespace    string `group:"engine" key:"kube-namespace" env:"GLOVEBOX_KUBE_NAMESPACE" default:"" kind:"string" short:"namespace of the Pods" help:"Namespace of the Pods. Default: that of the context."`
 	KubeRuntimeClass string `group:"engine" key:"kube-runtime-class" env:"GLOVEBOX_KUBE_RUNTIME_CLASS" default:"gvisor" kind:"string" short:"runtime class of the Pods" help:"Runtime class of the Pods, which gives each a kernel of its own."`
 	KubeHelperImage  string `group:"engine" key:"kube-helper-image" env:"GLOVEBOX_KUBE_HELPER_IMAGE" default:"" kind:"string" short:"image with the agent, by digest" help:"Image with the agent and its helper, as NAME@sha256:DIGEST; scripts/kube/image makes one. Default: image, which then has both programs in /glovebox."`
+	KubePeerAddress  string `group:"engine" key:"kube-peer-address" env:"GLOVEBOX_KUBE_PEER_ADDRESS" default:"" kind:"string" short:"IP:port for the other servers" help:"IP:port at which the other servers of the namespace reach this one, in a Pod its address and the port. They then serve each other's sessions and boxes, and take over those of a server that is gone. Default: each server serves its own only."`
 	KubeWarm         int    `group:"engine" key:"kube-warm" env:"GLOVEBOX_KUBE_WARM" default:"0" kind:"amount" max:"50" short:"Pods kept ready; 0: none" help:"Pods kept ready for boxes of the default flavor, for all servers of the namespace together; 0 for none. They count in quotas."`
 
 	// Log.

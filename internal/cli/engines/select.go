@@ -12,6 +12,7 @@ import (
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/engine/kube"
 	"github.com/glovebox-dev/glovebox/internal/engine/microsandbox"
+	"github.com/glovebox-dev/glovebox/internal/fleet"
 )
 
 // enteredEnv names the engine whose Enter re-executed this program. In the new namespaces
@@ -66,6 +67,8 @@ type Options struct {
 	Image string
 
 	KubeContext, KubeNamespace, KubeRuntimeClass, KubeHelperImage string
+	// KubePeerAddress is where other servers reach this one; "": nowhere.
+	KubePeerAddress string
 	// KubeWarm is the number of Pods to keep ready.
 	KubeWarm int
 	// Version is the program's.
@@ -101,7 +104,7 @@ func Select(name string, o Options) error {
 }
 
 func selectKube(o Options) error {
-	s := kube.Settings{Context: o.KubeContext, Namespace: o.KubeNamespace, RuntimeClass: o.KubeRuntimeClass, Warm: o.KubeWarm, Program: o.Version}
+	s := kube.Settings{Context: o.KubeContext, Namespace: o.KubeNamespace, RuntimeClass: o.KubeRuntimeClass, Warm: o.KubeWarm, Program: o.Version, Address: o.KubePeerAddress}
 	if err := s.Check(); err != nil {
 		return err
 	}
@@ -140,6 +143,14 @@ func KeepWarm(ctx context.Context, e engine.Engine, spec *engine.Spec) error {
 		return nil
 	}
 	return keeper.KeepWarm(ctx, spec)
+}
+
+// Fleet returns the servers that share boxes with this one; nil if there are none.
+func Fleet(e engine.Engine) fleet.Fleet {
+	if of, ok := engine.As[interface{ Fleet() fleet.Fleet }](e); ok {
+		return of.Fleet()
+	}
+	return nil
 }
 
 // Place identifies where the boxes of an engine run; "" for this machine.
