@@ -60,13 +60,21 @@ func inToken(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-' || c == '.'
 }
 
-// replace returns text with the whole placeholders of the secret replaced by its value,
-// and how many it replaced.
-func (s *secret) replace(text string, master []byte, owner string) (string, int) {
+// maxProofs bounds the proofs that one request makes the server compute. A request needs one or
+// two for each secret, as many as there are secrets if their placeholders begin alike, and a
+// header has room for thousands of texts that look like a placeholder.
+const maxProofs = 256
+
+// proofs counts down the proofs that a request may still have computed.
+type proofs int
+
+// replace returns text with the whole placeholders of the secret replaced by its value, and how
+// many it replaced. It stops after more than maxReplaced, or when no proof is left.
+func (s *secret) replace(text string, master []byte, owner string, left *proofs) (string, int) {
 	prefix := s.prefix()
 	var b strings.Builder
 	n, from := 0, 0
-	for at := 0; ; {
+	for at := 0; n <= maxReplaced; {
 		i := strings.Index(text[at:], prefix)
 		if i < 0 {
 			break
@@ -76,6 +84,9 @@ func (s *secret) replace(text string, master []byte, owner string) (string, int)
 		end := i + len(prefix) + boxSize + proofSize
 		if end > len(text) || end < len(text) && inToken(text[end]) || i > 0 && inToken(text[i-1]) {
 			continue
+		}
+		if *left--; *left < 0 {
+			return text, 0
 		}
 		id := text[end-proofSize-boxSize : end-proofSize]
 		if !hmac.Equal([]byte(text[end-proofSize:end]), []byte(s.proof(master, owner, id))) {
@@ -103,8 +114,8 @@ const maxSwapped = 8
 // swap replaces the secret's placeholders in one value of a header, plain or in the
 // credentials of Basic, and reports whether there was one. A value with more than two is
 // left as it is: nothing needs them, and it would grow.
-func (s *secret) swap(value string, master []byte, owner string) (string, bool) {
-	if swapped, n := s.replace(value, master, owner); n > 0 {
+func (s *secret) swap(value string, master []byte, owner string, left *proofs) (string, bool) {
+	if swapped, n := s.replace(value, master, owner, left); n > 0 {
 		return swapped, n <= maxReplaced
 	}
 	scheme, encoded, ok := strings.Cut(value, " ")
@@ -115,7 +126,7 @@ func (s *secret) swap(value string, master []byte, owner string) (string, bool) 
 	if err != nil {
 		return value, false
 	}
-	swapped, n := s.replace(string(credentials), master, owner)
+	swapped, n := s.replace(string(credentials), master, owner, left)
 	if n == 0 || n > maxReplaced {
 		return value, false
 	}
@@ -123,10 +134,11 @@ func (s *secret) swap(value string, master []byte, owner string) (string, bool) 
 }
 
 // swap replaces placeholders in the headers of a request to the host: each secret only in
-// its headers, and not more than maxSwapped values. It returns the names of the secrets
+// its headers, and not more than maxSwapped values. After maxProofs proofs, the rest of the
+// request goes out as it is. It returns the names of the secrets
 // that the request now has. No other byte changes.
 func (h *hostSecrets) swap(header http.Header, master []byte, owner string) (used []string) {
-	left := maxSwapped
+	left, budget := maxSwapped, proofs(maxProofs)
 	for _, s := range h.secrets {
 		for _, name := range s.Headers {
 			values := header[http.CanonicalHeaderKey(name)]
@@ -134,7 +146,7 @@ func (h *hostSecrets) swap(header http.Header, master []byte, owner string) (use
 				if left == 0 {
 					return used
 				}
-				if swapped, ok := s.swap(v, master, owner); ok {
+				if swapped, ok := s.swap(v, master, owner, &budget); ok {
 					values[i] = swapped
 					left--
 					if !slices.Contains(used, s.Name) {
@@ -177,10 +189,11 @@ func (i *Interceptor) Plain(b egress.Box, host string, r *http.Request) (names [
 	if h == nil {
 		return nil
 	}
+	left := proofs(maxProofs)
 	for _, s := range h.secrets {
 		for _, name := range s.Headers {
 			for _, v := range r.Header[http.CanonicalHeaderKey(name)] {
-				if _, ok := s.swap(v, i.opts.Key, b.Owner); ok && !slices.Contains(names, s.Name) {
+				if _, ok := s.swap(v, i.opts.Key, b.Owner, &left); ok && !slices.Contains(names, s.Name) {
 					names = append(names, s.Name)
 				}
 			}

@@ -80,13 +80,13 @@ func TestPlaceholder_IsOfOwnerAndSecret(t *testing.T) {
 		"another secret":     {b, "alice", masterKey, false},
 		"another master key": {a, "alice", bytes.Repeat([]byte{8}, keySize), false},
 	} {
-		if _, ok := c.s.swap(p, c.key, c.owner); ok != c.ok {
+		if _, ok := c.s.swap(p, c.key, c.owner, newProofs()); ok != c.ok {
 			t.Errorf("swap for %s: %v, want %v", name, ok, c.ok)
 		}
 	}
 	if q := a.placeholder(masterKey, "alice", "box2"); q == p {
 		t.Error("two boxes have the same placeholder")
-	} else if _, ok := a.swap(q, masterKey, "alice"); !ok {
+	} else if _, ok := a.swap(q, masterKey, "alice", newProofs()); !ok {
 		t.Error("the placeholder of a fork's original is not replaced")
 	}
 	if !strings.HasPrefix(p, "gbx-secret-a-") || len(p) != len("gbx-secret-a-")+26 {
@@ -95,7 +95,7 @@ func TestPlaceholder_IsOfOwnerAndSecret(t *testing.T) {
 	like := loadOne(t, Definition{Name: "like", Hosts: []string{apiHost}, Like: "ghp_", Env: "TOKEN"}).of("").all[0]
 	if p := like.placeholder(masterKey, "", "box1"); !strings.HasPrefix(p, "ghp_") {
 		t.Errorf("a placeholder like ghp_ is %q", p)
-	} else if v, ok := like.swap("Bearer "+p, masterKey, ""); !ok || v != "Bearer "+apiValue {
+	} else if v, ok := like.swap("Bearer "+p, masterKey, "", newProofs()); !ok || v != "Bearer "+apiValue {
 		t.Errorf("swap of it = %q", v)
 	}
 }
@@ -112,16 +112,16 @@ func FuzzSwap(f *testing.F) {
 	f.Add("gbx-secret-api-", " gbx-secret-api-aaaaaaaabbbbbbbbbbbbbbbbbb")
 	f.Add("Basic Og==", "")
 	f.Fuzz(func(t *testing.T, before, after string) {
-		if got, ok := secret.swap(before+after, masterKey, ""); ok || got != before+after {
+		if got, ok := secret.swap(before+after, masterKey, "", newProofs()); ok || got != before+after {
 			t.Fatalf("swap(%q) without a placeholder = %q", before+after, got)
 		}
-		got, ok := secret.swap(before+" "+p+" "+after, masterKey, "")
+		got, ok := secret.swap(before+" "+p+" "+after, masterKey, "", newProofs())
 		if !ok || got != before+" "+apiValue+" "+after {
 			t.Fatalf("swap(%q) = %q", before+" "+p+" "+after, got)
 		}
 		encoded := "Basic " + base64.StdEncoding.EncodeToString([]byte(before+":"+p))
 		want := "Basic " + base64.StdEncoding.EncodeToString([]byte(before+":"+apiValue))
-		if got, ok := secret.swap(encoded, masterKey, ""); !ok || got != want {
+		if got, ok := secret.swap(encoded, masterKey, "", newProofs()); !ok || got != want {
 			t.Fatalf("swap(%q) = %q, want %q", encoded, got, want)
 		}
 	})
