@@ -153,8 +153,12 @@ func (v *volumes) prepare(m engine.Mount, spaces spaces) (volume, error) {
 		vol.how, err = nested, v.nests()
 		mayWrite = err == nil
 		if mayWrite {
-			v.warnOnce(m.Host, "code in boxes has the access of the server's user to that user's files in volume, which belongs to another user",
-				logkey.Fix, fmt.Sprintf("share a directory of the server's user instead of %s, or share it with :ro", m.Host))
+			message, fix := "code in boxes has the access of the server's user to that user's files in volume, which belongs to another user", ""
+			if !ignoresSetuid(m.Host) {
+				message += ", and programs that it leaves there can run as the server's user"
+				fix = ", or mount its file system nosuid"
+			}
+			v.warnOnce(m.Host, message, logkey.Fix, fmt.Sprintf("share a directory of the server's user, closed to others, instead of %s, or share it with :ro%s", m.Host, fix))
 		}
 	}
 	if err != nil {
