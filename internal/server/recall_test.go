@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -28,12 +29,15 @@ func TestApprovals_lostQuestion(t *testing.T) {
 	}
 	made, _ := must(t, raw.ClientSession, "create_context", args{"name": "lost", "language": "python"})
 	for tool, with := range map[string]args{
-		"execute_code": {"code": "print(tools.diary.write())", "session_id": "lost"},
+		"execute_code": {"code": "print(tools.diary.write())", "session_id": "lost-session"},
 		"run_code":     {"code": "print(tools.diary.write())", "context_id": made["context_id"]},
 	} {
 		first, err := call(tool, with, "")
 		if err != nil || first.RequestState == "" {
 			t.Fatalf("%s: got %+v, %v, want a question", tool, first, err)
+		}
+		if listed, _ := must(t, raw.ClientSession, "get_sessions", args{}); tool == "execute_code" && !strings.Contains(fmt.Sprint(listed), "status:waiting for approval") {
+			t.Errorf("get_sessions: got %v", listed)
 		}
 		again, err := call(tool, with, "")
 		if err != nil || again.RequestState == "" || again.RequestState == first.RequestState || len(again.Content) > 0 {

@@ -30,9 +30,15 @@ var getSessions = define(info{
 		if len(out.Sessions) == maxItems {
 			continue
 		}
+		status := string(info.State)
+		if c.approver != nil {
+			if _, waits := c.approver.Waiting(string(c.Owner), info.ID); waits {
+				status = waitingForApproval
+			}
+		}
 		out.Sessions = append(out.Sessions, sessionItem{
 			SessionID: info.ID, Language: info.Language, Template: templateName(info), Flavor: string(info.Flavor),
-			CreatedAt: formatTime(info.Created), LastAccessed: formatTime(info.LastUsed), Status: string(info.State),
+			CreatedAt: formatTime(info.Created), LastAccessed: formatTime(info.LastUsed), Status: status,
 		})
 	}
 	if out.Total == len(out.Sessions) {
@@ -40,6 +46,9 @@ var getSessions = define(info{
 	}
 	return out, nil
 })
+
+// waitingForApproval is the status of a session whose program waits for its user's answer.
+const waitingForApproval = "waiting for approval"
 
 // maxItems bounds the entries of a list: thousands of boxes may be on disk.
 const maxItems = 50
@@ -60,7 +69,7 @@ type sessionItem struct {
 	Flavor       string `json:"flavor" jsonschema:"small, medium or large"`
 	CreatedAt    string `json:"created_at" jsonschema:"when it was made, UTC"`
 	LastAccessed string `json:"last_accessed" jsonschema:"when it was last used, UTC"`
-	Status       string `json:"status" jsonschema:"creating, ready, running, paused, hibernated, error or stopped"`
+	Status       string `json:"status" jsonschema:"creating, ready, running, waiting for approval, paused, hibernated, error or stopped"`
 }
 
 // present formats the list as JSON, as the microsandbox server does, with a line for each
