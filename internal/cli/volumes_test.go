@@ -168,6 +168,10 @@ func TestVolumes_Quota(t *testing.T) {
 	if err != nil || !strings.Contains(text, "over its quota") {
 		t.Errorf("a call that goes over the quota: got %s, %v", text, err)
 	}
+	// Its memory had the file open: the next call goes on without it, and is told why.
+	if _, _, text, err = b.call(t.Context(), "execute_code", args{"session_id": "s", "code": "1"}); err != nil || !strings.Contains(text, "/shared is over its quota and read-only now, and a box with a file in it open") {
+		t.Errorf("the call after that: got %s, %v", text, err)
+	}
 	info, err := os.Stat(filepath.Join(parent, "_local", "data", "cut"))
 	if err != nil || info.Size() > 40<<20 {
 		t.Errorf("the call wrote %v, %v", info, err)
