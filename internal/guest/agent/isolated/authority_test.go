@@ -7,6 +7,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
@@ -52,12 +53,16 @@ func (s *secureStub) Serve(_ context.Context, _ protocol.Dial, c net.Conn) error
 }
 
 // Programs trust an authority of the machine, such as that of a company, and one of the
-// settings, whatever they are written in, and also while the box has an authority of its own.
+// settings, whatever they are written in, and also while the box has an authority of its own. So
+// does JavaScript in an interpreter that started before the settings came.
 func TestTrust_Authorities(t *testing.T) {
 	if _, err := exec.LookPath("/usr/bin/node"); err != nil {
 		t.Skip("node is not installed in /usr/bin")
 	}
-	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "trusted") }))
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "trusted") }))
+	server.Config.SetKeepAlivesEnabled(false)
+	server.TLS = &tls.Config{SessionTicketsDisabled: true} // each request verifies the server
+	server.StartTLS()
 	defer server.Close()
 	authority := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
 	for name, test := range map[string]struct {
@@ -72,7 +77,8 @@ func TestTrust_Authorities(t *testing.T) {
 			must(t, os.MkdirAll(root.Tree.Dir+"/etc/ssl/certs", 0o755))
 			must(t, os.WriteFile(root.Tree.Dir+"/etc/ssl/certs/ca-certificates.crt", []byte(test.machine), 0o644))
 			root.Key = "authority-of-" + name
-			l := connTo(t, root, map[string]string{"python": "/usr/bin/python3"})
+			l := connTo(t, root, map[string]string{"javascript": "/usr/bin/node"})
+			javascript(t, l, "") // starts the interpreter
 			l.SetNetwork(&secureStub{server.Listener.Addr().String()})
 			trusts(t, l, test.settings)
 		})
@@ -93,7 +99,27 @@ func trusts(t *testing.T, l *client.Conn, all []protocol.Network) {
 				t.Errorf("%s, with %d bytes of authorities in the settings: exit code %d, %s %s", name, len(settings.CA), res.Code, r.out, r.err)
 			}
 		}
+		for _, code := range []string{
+			`await new Promise((done) => require("https").get("https://example.com/", (r) => r.on("data", (d) => done(String(d)))).on("error", (e) => done(e.message)))`,
+			`await fetch("https://example.com/").then((r) => r.text(), (e) => String(e.cause))`,
+		} {
+			if got := javascript(t, l, "console.log("+code+")"); got != "trusted" {
+				t.Errorf("the interpreter, with %d bytes of authorities in the settings: %s = %s", len(settings.CA), code, got)
+			}
+		}
 	}
+}
+
+// javascript returns the output of code in the interpreter of JavaScript.
+func javascript(t *testing.T, l *client.Conn, code string) string {
+	t.Helper()
+	var r record
+	res, err := l.Run(t.Context(), protocol.Run{Kernel: "main", Language: "javascript", TimeoutMS: 30_000}, []byte(code), &r)
+	must(t, err)
+	if !res.OK {
+		t.Errorf("%s: %+v, %s%s", code, res.Error, r.out, r.err)
+	}
+	return strings.TrimSpace(string(r.out))
 }
 
 // newAuthority returns the certificate of a new authority, which signs nothing here.
