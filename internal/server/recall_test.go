@@ -56,6 +56,49 @@ func TestApprovals_lostQuestion(t *testing.T) {
 	}
 }
 
+// TestApprovals_lostQuestionOfNewSession: the first call named no session. The same call with the
+// id of the session that the server made gets the question, and so does its answer.
+func TestApprovals_lostQuestionOfNewSession(t *testing.T) {
+	d, _, change := withApprovals(t, approval.Options{})
+	_, url := serve(t, change)
+	raw := newRawClient(t, url)
+	const code = "print(tools.diary.write())"
+	call := func(with args, state string) (*mcp.CallToolResult, error) {
+		p := &mcp.CallToolParams{Name: "execute_code", Arguments: with, RequestState: state}
+		if state != "" {
+			p.InputResponses = mcp.InputResponseMap{"approval-" + state: &mcp.ElicitResult{Action: "accept", Content: map[string]any{"call_1": "once"}}}
+		}
+		return raw.CallTool(t.Context(), p)
+	}
+	first, err := call(args{"code": code}, "")
+	if err != nil || first.RequestState == "" {
+		t.Fatalf("got %+v, %v, want a question", first, err)
+	}
+	listed, _ := must(t, raw.ClientSession, "get_sessions", args{})
+	sessions, _ := listed["sessions"].([]any)
+	if len(sessions) != 1 {
+		t.Fatalf("sessions %v", listed)
+	}
+	id := sessions[0].(map[string]any)["session_id"]
+	if res, err := call(args{"code": code + "#", "session_id": id}, ""); err == nil && (res.RequestState != "" || !strings.Contains(text(t, res), "with the same arguments and the session_id of this session: it is asked again")) {
+		t.Errorf("other code: got %+v", res)
+	}
+	again, err := call(args{"session_id": id, "code": code}, "")
+	if err != nil || again.RequestState == "" {
+		t.Fatalf("with the id: got %+v, %v, want the question", again, err)
+	}
+	if res, err := call(args{"code": code}, again.RequestState); err == nil {
+		t.Errorf("an answer to another request than the last: got %+v", res)
+	}
+	res, err := call(args{"code": code, "session_id": id}, again.RequestState)
+	if err != nil || res.IsError || !strings.Contains(text(t, res), "write done") {
+		t.Errorf("got %+v, %v", res, err)
+	}
+	if calls := d.called(); !slices.Equal(calls, []string{"write {}"}) {
+		t.Errorf("calls %q", calls)
+	}
+}
+
 // TestApprovals_progressAfterAnswer checks that the progress of a program goes to the request that
 // answered its question. The program goes on until that has come.
 func TestApprovals_progressAfterAnswer(t *testing.T) {

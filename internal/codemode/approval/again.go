@@ -53,7 +53,8 @@ func (a *Approver) renewLocked(q *question) bool {
 // Recall asks the open question of the program in a box again, for a client that repeats the
 // request which began the program after it was asked: it may have lost the question. It returns the result that
 // asks, or nil if no question waits there for a client that is asked by results. The request must
-// be the same, of the same owner and session; an answer to the earlier result counts no more.
+// be the same, of the same owner and session, except that it names the box also if the first one
+// left the choice to the server. Only an answer to this request counts from then on.
 func (a *Approver) Recall(c Caller, box string) *mcp.CallToolResult {
 	if !c.ByResult || c.Task || c.continues() {
 		return nil
@@ -61,7 +62,7 @@ func (a *Approver) Recall(c Caller, box string) *mcp.CallToolResult {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, q := range a.byToken {
-		if first := q.run.caller; !q.recallableLocked() || !q.waitsInLocked(box) || first.Owner != c.Owner || first.Session != c.Session || first.Key != c.Key {
+		if first := q.run.caller; !q.recallableLocked() || !q.waitsInLocked(box) || first.Owner != c.Owner || first.Session != c.Session || first.Program != c.Program {
 			continue
 		}
 		if c.Began.Before(q.until.Add(-a.o.Expiry)) {
@@ -70,6 +71,7 @@ func (a *Approver) Recall(c Caller, box string) *mcp.CallToolResult {
 		if !a.renewLocked(q) {
 			return nil
 		}
+		q.run.key = c.Key
 		again := *q.params
 		again.Message = "The client has repeated its request. The program still waits for your answer to this question.\n\n" + again.Message
 		return q.resultLocked(&again)

@@ -145,7 +145,7 @@ func TestUndecided_KeepsDenials(t *testing.T) {
 // client.
 func TestRecall(t *testing.T) {
 	test(t, Options{}, func(t *testing.T, w *world) {
-		c := Caller{Owner: "o", Session: "mine", Key: "k", ByResult: true}
+		c := Caller{Owner: "o", Session: "mine", Key: "k", Program: "p", ByResult: true}
 		first, err := w.Serve(t.Context(), c, w.program(`write {}`))
 		if err != nil || first.RequestState == "" {
 			t.Fatalf("got %+v, %v", first, err)
@@ -161,7 +161,7 @@ func TestRecall(t *testing.T) {
 		for name, f := range map[string]func(c *Caller){
 			"another owner":                  func(c *Caller) { c.Owner = "other" },
 			"another session":                func(c *Caller) { c.Session = "other" },
-			"another request":                func(c *Caller) { c.Key = "other" },
+			"another request":                func(c *Caller) { c.Program = "other" },
 			"a client that is asked at once": func(c *Caller) { c.ByResult = false },
 			"a task":                         func(c *Caller) { c.Task = true },
 			"an answer":                      func(c *Caller) { c.State = first.RequestState },

@@ -128,7 +128,7 @@ func (a *Approver) resume(c Caller) (r *run, again *mcp.CallToolResult, err erro
 	}
 	a.mu.Lock()
 	q := a.byToken[c.State]
-	if q == nil || q.run.caller.Owner != c.Owner || q.run.caller.Session != c.Session || q.run.caller.Key != c.Key {
+	if q == nil || q.run.caller.Owner != c.Owner || q.run.caller.Session != c.Session || q.run.key != c.Key {
 		a.mu.Unlock()
 		return nil, nil, ErrNotPending
 	}

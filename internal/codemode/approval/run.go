@@ -23,6 +23,8 @@ type Caller struct {
 	Began   time.Time
 	Session any    // identifies the session of the client, comparable; nil if it has none
 	Key     string // digest of the request: a later one continues it only if it is the same
+	// Program is the digest of the request but for the box that it names. See [Approver.Recall].
+	Program string
 	// Elicit asks the client; nil if it is asked by a result, or not at all.
 	Elicit func(context.Context, *mcp.ElicitParams) (*mcp.ElicitResult, error)
 	// ByResult says that the client answers input-required results.
@@ -56,7 +58,8 @@ type run struct {
 
 	// Guarded by Approver.mu:
 
-	attended   bool // a request waits for the run
+	key        string // Caller.Key of the request that has the question: the first, or a later one by Recall
+	attended   bool   // a request waits for the run
 	ended      bool
 	release    func()          // see Caller.Hold; nil: nothing is held
 	pending    []*pendingCall  // that wait for a question
@@ -145,7 +148,7 @@ func (a *Approver) Serve(ctx context.Context, c Caller, do func(context.Context)
 		return do(ctx)
 	}
 	r := &run{
-		approver: a, caller: c, ready: make(chan *question, 1), done: make(chan runResult, 1), attended: true,
+		approver: a, caller: c, key: c.Key, ready: make(chan *question, 1), done: make(chan runResult, 1), attended: true,
 		allowed: make(map[target]bool), calls: make(map[digest]bool), did: &Expired{},
 	}
 	r.attendant.Store(&c.Attendant)

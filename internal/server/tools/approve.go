@@ -46,7 +46,7 @@ func (c *Call) approvable(ctx context.Context, approver *approval.Approver, req 
 		caller.Elicit = elicitor(req.Session, c.progress)
 	}
 	if caller.ByResult || caller.State != "" {
-		caller.Key = requestDigest(req.Params)
+		caller.Key, caller.Program = requestDigests(req.Params)
 	}
 	c.byResult = caller.ByResult
 	if before, ok := approver.Expired(caller); ok {
@@ -64,6 +64,9 @@ func (c *Call) approvable(ctx context.Context, approver *approval.Approver, req 
 	}
 	return res, err
 }
+
+// reasonExpired is the reason of an error for a request whose program has expired.
+const reasonExpired = "expired"
 
 // expiredBefore is the error of a request that repeats one whose program has expired: the user has
 // to know what that did before the program does it again.
@@ -85,7 +88,7 @@ func expiredBefore(e approval.Expired) error {
 		Code: box.CodeBusy, Op: "run again",
 		Msg:     fmt.Sprintf("This request has run before. Its program waited for approval, which nobody gave until %s, and then went on without it. %s. This call did not run", formatTime(e.At), did),
 		Hint:    "Repeat the request to run the program again, from its beginning: calls that it made would be made twice. Or change the code to do only what is missing.",
-		Context: map[string]string{"reason": "expired"},
+		Context: map[string]string{"reason": reasonExpired},
 	}
 }
 
@@ -97,9 +100,9 @@ func (c *Call) explainParked(b *box.Box, err error) error {
 		return err
 	}
 	c.behind = b.ID()
-	stop, other := "stop_session", "leave out session_id to run in a new session"
+	id, stop, other := "session_id", "stop_session", "leave out session_id to run in a new session"
 	if b.Info().Kind == box.KindContext {
-		stop, other = "stop_context", "use another context"
+		id, stop, other = "context_id", "stop_context", "use another context"
 	}
 	said := *e
 	said.Msg += ". This call did not run"
@@ -116,7 +119,7 @@ func (c *Call) explainParked(b *box.Box, err error) error {
 			lost := "wait, since it cannot be asked again. Or: "
 			switch {
 			case w.Recallable:
-				lost = "repeat the call that started the program, with the same arguments: it is asked again. Or: "
+				lost = fmt.Sprintf("repeat the call that started the program, with the same arguments and the %s of this %[2]s: it is asked again. Or: ", id, b.Info().Kind)
 			case w.Task:
 				lost = "get the task that started the program: it has the question. Or: "
 			}
@@ -193,17 +196,32 @@ func CanElicit(caps *mcp.ClientCapabilities) bool {
 	return caps != nil && caps.Elicitation != nil && (caps.Elicitation.Form != nil || caps.Elicitation.URL == nil)
 }
 
-// requestDigest returns the same digest for calls of the same tool with equal arguments.
-func requestDigest(p *mcp.CallToolParamsRaw) string {
-	arguments := p.Arguments
-	if same, err := codemode.Canonical(arguments); err == nil {
-		arguments = same
+// requestDigests returns the same digests for calls of the same tool with equal arguments. For
+// program the box that they name need not be equal.
+func requestDigests(p *mcp.CallToolParamsRaw) (request, program string) {
+	digest := func(arguments json.RawMessage) string {
+		if same, err := codemode.Canonical(arguments); err == nil {
+			arguments = same
+		}
+		h := sha256.New()
+		h.Write([]byte(p.Name))
+		h.Write([]byte{0})
+		h.Write(arguments)
+		return hex.EncodeToString(h.Sum(nil))
 	}
-	h := sha256.New()
-	h.Write([]byte(p.Name))
-	h.Write([]byte{0})
-	h.Write(arguments)
-	return hex.EncodeToString(h.Sum(nil))
+	request = digest(p.Arguments)
+	var named map[string]json.RawMessage
+	if json.Unmarshal(p.Arguments, &named) != nil {
+		return request, request
+	}
+	for _, id := range []string{"session_id", "context_id"} {
+		delete(named, id)
+	}
+	rest, err := json.Marshal(named)
+	if err != nil {
+		return request, request
+	}
+	return request, digest(rest)
 }
 
 // recordResult is recordFields for the result of code that an earlier request began.

@@ -145,6 +145,8 @@ func errorSpecOf(e *box.Error) errorSpec {
 		m.word, m.prefix, m.text, m.suggest = "TOOLS_UNAVAILABLE", "", "TOOLS_UNAVAILABLE", nil // the message says what to do
 	case e.Code == box.CodeExecFailed && e.Op == "run command":
 		m.word, m.prefix = "COMMAND_EXECUTION_ERROR", "Command execution failed: "
+	case e.Code == box.CodeBusy && reason == reasonExpired:
+		m.word, m.text, m.category, m.suggest = "RUN_EXPIRED", "RUN_EXPIRED", "execution", []string{"Repeat the request to run the program again, or change the code to do only what is missing."}
 	case e.Code == box.CodeGone && (reason == box.ReasonHibernated || reason == box.ReasonRolledBack):
 		m.suggest = []string{"Call again: the box is there, only what this call did is lost."}
 	case e.Code == box.CodeGone && e.Context["saved"] != "":

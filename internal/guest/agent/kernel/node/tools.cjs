@@ -98,7 +98,7 @@ function encode(payload) {
     const path = this === payload || key === '' ? '' : holder + part;
     if (number && !Number.isFinite(Number(value))) {
       const { server, tool, name } = payload;
-      throw new ToolError(`invalid arguments: ${path.replace(/^\./, '').slice(0, 200)}: expected a number, got ${value}: JSON has no such value; pass null or leave it out`,
+      throw new ToolError(`invalid arguments: ${path.replace(/^\./, '').slice(0, 200)}: JSON has no number ${value}; pass null or leave it out`,
         { code: 'invalid_arguments', server, tool: String(tool || name).slice(0, 200) });
     }
     if (!number) paths.set(value, path);

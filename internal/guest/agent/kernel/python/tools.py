@@ -85,7 +85,7 @@ def encode_call(method, payload):
         found = odd_number(payload.get("arguments"), "", MAX_DEPTH)
         if found is None:  # another fault, such as a list in itself
             raise
-        raise ToolError("invalid arguments: %s: expected a number, got %s: JSON has no such value; pass None or leave it out" % (found[0][:200], found[1]),
+        raise ToolError("invalid arguments: %s: JSON has no number %s; pass None or leave it out" % (found[0][:200], found[1]),
                         "invalid_arguments", payload.get("server"), payload.get("tool", payload.get("name"))) from None
     body = text.encode("utf-8", "replace")
     header = {"token": bridge["token"], "method": method, "length": len(body)}
