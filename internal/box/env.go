@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/glovebox-dev/glovebox/internal/box/machine"
 	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
@@ -18,6 +20,7 @@ type env struct {
 	parts  Parts
 	log    *slog.Logger
 	now    func() time.Time
+	unseen rate.Sometimes // of warnings that boxes of other servers are not found
 	// These are the constants answerGrace, kernelStart and powerTimeout, except in tests.
 	answerGrace, kernelStart, resumeTimeout time.Duration
 
@@ -27,7 +30,7 @@ type env struct {
 }
 
 func newEnv(cfg Config, parts Parts) *env {
-	e := &env{parts: parts, log: parts.Log, now: parts.Now, answerGrace: answerGrace, kernelStart: kernelStart, resumeTimeout: powerTimeout}
+	e := &env{unseen: rate.Sometimes{Interval: unseenInterval}, parts: parts, log: parts.Log, now: parts.Now, answerGrace: answerGrace, kernelStart: kernelStart, resumeTimeout: powerTimeout}
 	e.config.Store(&cfg)
 	if parts.Machines == nil {
 		e.parts.Machines = &machine.Maker{}

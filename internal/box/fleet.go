@@ -16,6 +16,11 @@ import (
 const (
 	// fleetTimeout bounds what methods without a context ask the fleet.
 	fleetTimeout = 10 * time.Second
+	// maxLookups bounds the lookups of boxes at once, of all owners: clients may name any id,
+	// and each lookup asks the cluster.
+	maxLookups = 8
+	// unseenInterval is how often the log repeats the warning that lookups fail.
+	unseenInterval = time.Minute
 	// takeOverAttempts bounds the attempts to take over a guest that changes meanwhile, as
 	// when the cluster updates its status.
 	takeOverAttempts = 5
@@ -82,7 +87,7 @@ func (n *note) info() Info {
 // fleetFailed returns the error of a call that needs to know what other servers have. The
 // cause is for the operator: it may have texts of a cluster.
 func (e *env) fleetFailed(op string, err error) *Error {
-	e.log.Warn("boxes of other servers not found", logkey.Operation, op, logkey.Error, err)
+	e.unseen.Do(func() { e.log.Warn("boxes of other servers not found", logkey.Operation, op, logkey.Error, err) })
 	return &Error{
 		Code: CodeNotReady, Op: op, Msg: "The server is not ready: it cannot find out which boxes the other servers have",
 		Hint: "Try again in a moment; nothing is lost. If it happens again, the operator finds the reason in the server's log.",
@@ -97,6 +102,11 @@ func (m *Manager) inFleet(ctx context.Context, op string, owner Owner, kind Kind
 	if f == nil {
 		return nil, note{}, nil
 	}
+	leave, err := m.lookups.acquire(ctx, owner)
+	if err != nil {
+		return nil, note{}, cancelled(op, key{owner, kind, id}, err)
+	}
+	defer leave()
 	var tags []string
 	for _, k := range []Kind{KindSession, KindContext} {
 		if kind == "" || kind == k {
@@ -208,6 +218,11 @@ func (m *Manager) listElsewhere(owner Owner, kind Kind) (infos []Info, err error
 	}
 	ctx, cancel := context.WithTimeout(m.base, fleetTimeout)
 	defer cancel()
+	leave, err := m.lookups.acquire(ctx, owner)
+	if err != nil {
+		return nil, m.fleetFailed("list boxes", err)
+	}
+	defer leave()
 	found, err := m.parts.Fleet.Owned(ctx, ownerTag(owner))
 	if err != nil {
 		return nil, m.fleetFailed("list boxes", err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
 	"github.com/glovebox-dev/glovebox/internal/engine/process"
+	"github.com/glovebox-dev/glovebox/internal/fleet"
 	"github.com/glovebox-dev/glovebox/internal/fleet/fleettest"
 )
 
@@ -119,6 +120,60 @@ func TestFleet_BoxGoesOnAtAnotherServer(t *testing.T) {
 	if taken.ID() != c.ID() || taken.Info().Name != "notes" || taken.Info().Source != SourceAdopted {
 		t.Errorf("the context is %+v", taken.Info())
 	}
+}
+
+// slowFleet answers lookups when the test lets it.
+type slowFleet struct {
+	fleet.Fleet
+	asked  chan struct{} // has an element for each lookup that waits
+	answer chan struct{}
+}
+
+func (f *slowFleet) Boxes(ctx context.Context, tags ...string) ([]fleet.Guest, error) {
+	f.asked <- struct{}{}
+	<-f.answer
+	return f.Fleet.Boxes(ctx, tags...)
+}
+
+// TestFleet_LookupsAreBounded: calls with invented ids ask the cluster a few at a time, and
+// another owner's does not wait for them.
+func TestFleet_LookupsAreBounded(t *testing.T) {
+	const calls = 5 * maxLookups
+	var slow *slowFleet
+	f := newFixtureWith(t, nil, func(f *fixture, p *Parts) {
+		slow = &slowFleet{Fleet: new(fleettest.Cluster).Join(f.engine.Engine), asked: make(chan struct{}, 2*calls), answer: make(chan struct{})}
+		p.Fleet = slow
+	})
+	var wg sync.WaitGroup
+	find := func(owner Owner) {
+		wg.Go(func() {
+			if server, err := f.Locate(t.Context(), owner, "invented"); server != "" || err != nil {
+				t.Errorf("%s: %q, %v", owner, server, err)
+			}
+		})
+	}
+	for range calls {
+		find("alice")
+	}
+	for range maxLookups {
+		<-slow.asked
+	}
+	find("bob")
+	<-slow.asked
+	eventually(t, "all calls wait", func() bool {
+		f.lookups.mu.Lock()
+		defer f.lookups.mu.Unlock()
+		waiting := 0
+		for _, sh := range f.lookups.shares {
+			waiting += len(sh.queue)
+		}
+		return waiting == calls-maxLookups
+	})
+	if n := len(slow.asked); n > 0 {
+		t.Errorf("%d lookups more than %d at once", n, maxLookups)
+	}
+	close(slow.answer)
+	wg.Wait()
 }
 
 // TestFleet_CloseLeavesBoxes: a server that ends in good order ends no box.

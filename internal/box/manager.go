@@ -29,7 +29,7 @@ import (
 //   - maintainer (maintainer.go, idle.go, pressure.go, tombstone_file.go): idle boxes, expiry,
 //     memory pressure of the host, and the tombstones that servers share.
 //
-// Slots (slots.go) bound the boxes that are started or written at once.
+// Slots (slots.go) bound the boxes that are started, written, or looked up in the fleet at once.
 //
 // A Box (box.go) executes: run.go, exec.go, files.go, limits.go, and output.go with
 // display.go, figure.go and clean.go for what a call puts out. It is paused by power.go while
@@ -47,6 +47,7 @@ type Manager struct {
 	machines   *machineFactory
 	records    *records
 	maintainer *maintainer
+	lookups    *slots // of boxes that other servers may have
 }
 
 // New returns a Manager that does nothing until Start.
@@ -60,7 +61,7 @@ func New(cfg Config, parts Parts) *Manager {
 	}
 	life := &lifecycle{env: e, reg: reg, records: recs, machines: machines}
 	life.maintainer = &maintainer{env: e, reg: reg, life: life, wake: make(chan struct{}, 1)}
-	return &Manager{env: e, reg: reg, life: life, machines: machines, records: recs, maintainer: life.maintainer}
+	return &Manager{env: e, reg: reg, life: life, machines: machines, records: recs, maintainer: life.maintainer, lookups: newSlots(maxLookups)}
 }
 
 // Start validates the configuration and begins to check for idle boxes, to build the missing

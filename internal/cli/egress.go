@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 
 	"github.com/glovebox-dev/glovebox/internal/box"
@@ -22,9 +23,12 @@ import (
 type networks struct {
 	gate     *egress.Gate
 	policies atomic.Pointer[config.Network]
-	secrets  *secret.Interceptor // nil: none
-	log      *slog.Logger
-	audit    *slog.Logger // nil: none
+	// reloading is held by reload: a signal and a changed file may come at the same time, and
+	// what was read first must not replace what was read later.
+	reloading sync.Mutex
+	secrets   *secret.Interceptor // nil: none
+	log       *slog.Logger
+	audit     *slog.Logger // nil: none
 }
 
 // readNetwork reads the network policies of the settings, and explains an error.
@@ -153,6 +157,8 @@ func (n *networks) record(r egress.Record) {
 // secrets are read again in any case, so that a mistake in the one file does not keep a value in
 // use that was rotated in another.
 func (n *networks) reload(cfg *config.Config) error {
+	n.reloading.Lock()
+	defer n.reloading.Unlock()
 	next, err := cfg.ReadNetwork()
 	if err == nil && n.secrets != nil {
 		err = n.reloadSecrets(cfg, next)

@@ -265,6 +265,9 @@ func TestForward_OnceAndWithTheTokenOfTheClient(t *testing.T) {
 		r.Header.Get("Upgrade") != "" || r.Host != "localhost:1" || r.URL.Path != "/mcp" || r.URL.RawQuery != "" {
 		t.Errorf("the other server gets %s %s %q", r.Host, r.URL, r.Header)
 	}
+	if _, _ = do(t, "POST", all[1].url+"?codemode=OFF&x=1", h, toolCall(1, "get_sessions", "{}")); rec.last.Load().URL.RawQuery != "codemode=false" {
+		t.Errorf("for a client without code mode, the other server gets %s", rec.last.Load().URL)
+	}
 	// One that was forwarded is not forwarded again, whoever says so.
 	before := rec.requests.Load()
 	for _, why := range []string{forwardedSession, forwardedCall, "1"} {

@@ -167,6 +167,9 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, f fleet.Fleet, add
 	defer end(nil)
 	go s.watch(ctx, f, to.server, end)
 	target := &url.URL{Scheme: "http", Host: address, Path: s.opts.Path}
+	if callerIn(r).declinesCode { // nothing else in the URL counts
+		target.RawQuery = codeModeParam + "=false"
+	}
 	if s.opts.OthersTLS != nil {
 		target.Scheme = "https"
 	}

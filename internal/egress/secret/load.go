@@ -113,19 +113,21 @@ func loadWith(definitions []Definition, prev *Secrets, read func(Definition) (st
 		}
 	}
 	s := &Secrets{named: make(map[string]*ownerSecrets), all: all}
+	masks := make(map[string]*redact.Set) // by their values: owners and hosts share them
 	var err error
-	if s.rest, err = newOwnerSecrets(all, Everyone); err != nil {
+	if s.rest, err = newOwnerSecrets(all, Everyone, masks); err != nil {
 		return nil, err
 	}
 	for o := range owners {
-		if s.named[o], err = newOwnerSecrets(all, o); err != nil {
+		if s.named[o], err = newOwnerSecrets(all, o, masks); err != nil {
 			return nil, err
 		}
 	}
 	return s, nil
 }
 
-func newOwnerSecrets(all []*secret, owner string) (*ownerSecrets, error) {
+// newOwnerSecrets returns the secrets of an owner. It takes masks from a map, or adds them.
+func newOwnerSecrets(all []*secret, owner string, masks map[string]*redact.Set) (*ownerSecrets, error) {
 	o := &ownerSecrets{hosts: make(map[string]*hostSecrets), as: make(map[string]string)}
 	for _, s := range all {
 		if !slices.Contains(s.Owners, owner) && !slices.Contains(s.Owners, Everyone) {
@@ -151,10 +153,16 @@ func newOwnerSecrets(all []*secret, owner string) (*ownerSecrets, error) {
 	}
 	slices.Sort(o.names)
 	for _, h := range o.hosts {
-		var err error
-		if h.mask, err = redact.New(h.masked()...); err != nil {
-			return nil, fmt.Errorf("prepare the secrets of host %s: %w", h.host, err)
+		values := h.masked()
+		shared := strings.Join(values, "\n") // no value has a line feed
+		if masks[shared] == nil {
+			mask, err := redact.New(values...)
+			if err != nil {
+				return nil, fmt.Errorf("prepare the secrets of host %s: %w", h.host, err)
+			}
+			masks[shared] = mask
 		}
+		h.mask = masks[shared]
 	}
 	return o, nil
 }

@@ -213,3 +213,23 @@ func TestReload_FormerValuesAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// TestLoad_EqualMasksAreShared: hosts and owners with equal values have one automaton, which
+// takes much more memory than the values.
+func TestLoad_EqualMasksAreShared(t *testing.T) {
+	definitions := []Definition{
+		{Name: "one", Hosts: []string{apiHost, "other.example"}, Env: "ONE", Owners: []string{Everyone}},
+		{Name: "two", Hosts: []string{"third.example"}, Env: "TWO", Owners: []string{"alice", Everyone}},
+	}
+	s, err := load(definitions, func(name string) (string, bool) { return "value-" + name, true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	rest, alice := s.of("").hosts, s.of("alice").hosts
+	if rest[apiHost].mask != rest["other.example"].mask || rest[apiHost].mask != alice[apiHost].mask {
+		t.Error("hosts with equal values have masks of their own")
+	}
+	if rest[apiHost].mask == rest["third.example"].mask {
+		t.Error("hosts with other values have the same mask")
+	}
+}

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/engine/guests"
 	"github.com/glovebox-dev/glovebox/internal/engine/kube/kubeapi"
@@ -93,7 +95,8 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 		return nil, fmt.Errorf("open the Kubernetes engine: %d warm Pods: want 0 to %d: %w", cfg.Warm, MaxWarm, engine.ErrInvalid)
 	}
 	e := &Engine{
-		api: kubeapi.New(cluster), place: cluster.Server.String(), namespace: cmp.Or(cfg.Namespace, cluster.Namespace),
+		servers: sightings{unused: rate.Sometimes{Interval: time.Minute}},
+		api:     kubeapi.New(cluster), place: cluster.Server.String(), namespace: cmp.Or(cfg.Namespace, cluster.Namespace),
 		class: cmp.Or(cfg.RuntimeClass, DefaultRuntimeClass), helper: cfg.Helper,
 		log: cfg.Log, set: guests.NewSet[*guest](), byID: make(map[string]*guest),
 		target: cfg.Warm, program: cfg.Program,

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/engine/kube/kubeapi"
 	"github.com/glovebox-dev/glovebox/internal/fleet"
@@ -159,7 +161,9 @@ func (e *Engine) Server(ctx context.Context, name string) (fleet.Server, error) 
 	var at netip.AddrPort
 	if text := lease.Metadata.Annotations[addressAnnotation]; text != "" {
 		if at, err = fleet.ParseAddress(text); err != nil || !fleet.Reachable(e.holder.address, at) {
-			e.log.Warn("the Lease of a server names an address that is not used", logkey.Detail, detail(leasePrefix+name+": "+text))
+			e.servers.unused.Do(func() {
+				e.log.Warn("the Lease of a server names an address that is not used", logkey.Detail, detail(leasePrefix+name+": "+text))
+			})
 			at = netip.AddrPort{}
 		}
 	}
@@ -177,8 +181,9 @@ type sighting struct {
 
 // sightings are the servers that an engine has looked for lately.
 type sightings struct {
-	mu   sync.Mutex
-	seen map[string]*sighting // guarded by mu
+	mu     sync.Mutex
+	seen   map[string]*sighting // guarded by mu
+	unused rate.Sometimes       // of warnings about addresses that are not used
 }
 
 // fresh returns what is known of a server that was seen to live just now.
