@@ -20,6 +20,7 @@ import (
 type Image struct {
 	Root         engine.Root
 	Name         string                 // of a container image, as --image takes it; empty for others
+	Digest       string                 // of a container image in the store: that of its manifest, or of its config if it has none
 	Interpreters map[string]Interpreter // by language
 	Env          []string               // of user code, KEY=value, where the image sets any
 	Notes        []string               // what people should know, a sentence each

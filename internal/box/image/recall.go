@@ -29,6 +29,7 @@ type record struct {
 	Root         recordRoot             `json:"root"`
 	Interpreters map[string]Interpreter `json:"interpreters"`
 	Name         string                 `json:"name,omitempty"` // that of the Image
+	Digest       string                 `json:"digest,omitempty"`
 }
 
 // recordRoot is an engine.Root with a tree.
@@ -68,7 +69,7 @@ func recordPath(stateDir, key string) string {
 // Remember notes below stateDir what the image consists of, for Recall.
 func (img *Image) Remember(stateDir string) error {
 	path := recordPath(stateDir, img.Root.Key)
-	b, err := json.MarshalIndent(record{recordFormat, newRecordRoot(img.Root), img.Interpreters, img.Name}, "", "\t")
+	b, err := json.MarshalIndent(record{recordFormat, newRecordRoot(img.Root), img.Interpreters, img.Name, img.Digest}, "", "\t")
 	if err != nil {
 		return fmt.Errorf("remember image: %w", err)
 	}
@@ -119,7 +120,7 @@ func Recall(stateDir, key, language string) (*Image, error) {
 	if err := json.Unmarshal(b, &r); err != nil || r.Format != recordFormat || r.Root.Key != key {
 		return nil, fmt.Errorf("it was made with another toolchain, whose description %q cannot be read", recordPath(stateDir, key))
 	}
-	img := &Image{Root: r.Root.root(), Name: r.Name, Interpreters: maps.Clone(r.Interpreters)}
+	img := &Image{Root: r.Root.root(), Name: r.Name, Digest: r.Digest, Interpreters: maps.Clone(r.Interpreters)}
 	if r.Root.File {
 		return img, img.recallFile(stateDir, language)
 	}
@@ -151,35 +152,49 @@ func Recall(stateDir, key, language string) (*Image, error) {
 type RemovedError struct {
 	Key    string // of the image's root
 	Name   string // as --image takes it; empty if it was not noted
+	Digest string // as in Image; empty if it was not noted
 	Pulled bool   // it was pulled into the state directory; else it is a directory
 }
 
-// Public is Error without paths of the host, for clients. A directory is named by the key of the
-// image.
+// Public is Error without paths of the host, for clients. An image of a registry has its name,
+// one that came from a file its digest, and a directory the key of the image.
 func (e *RemovedError) Public() string {
 	switch {
 	case !e.Pulled:
-		return fmt.Sprintf("the directory of its image (key %s) is not there any more", truncate.Bytes(e.Key, maxShownKey))
-	case isPath(e.Name):
-		return "its image was removed"
+		return fmt.Sprintf("the directory of its image (key %s) is not there any more", e.shownKey())
+	case e.Name != "" && !isPath(e.Name):
+		return e.Error()
+	case e.Digest != "":
+		return fmt.Sprintf("its image with the digest %s was removed", e.shownDigest())
 	}
-	return e.Error()
+	return fmt.Sprintf("its image (key %s) was removed", e.shownKey())
 }
 
-// PublicRemedy is Remedy without paths of the host, for clients.
+// PublicRemedy is Remedy without paths of the host, for clients. It refers to the log of the
+// server, which has Error, where it cannot name the image.
 func (e *RemovedError) PublicRemedy() string {
-	if e.Pulled && isPath(e.Name) {
-		return "pull the image that it was made with again, with the same content: glovebox image pull IMAGE"
+	switch {
+	case !e.Pulled || e.Name != "" && !isPath(e.Name):
+		return e.Remedy()
+	case e.Digest != "":
+		return fmt.Sprintf("pull the image with the digest %s again with glovebox image pull, from the file or directory that the server's log names", e.shownDigest())
+	case e.Name != "":
+		return "pull the same content again with glovebox image pull, from the file or directory that the server's log names"
 	}
 	return e.Remedy()
+}
+
+func (e *RemovedError) shownKey() string { return truncate.Bytes(e.Key, maxShownKey) }
+
+func (e *RemovedError) shownDigest() string {
+	return visible.Line(truncate.Bytes(e.Digest, maxShownDigest))
 }
 
 // isPath reports whether the name of an image leads to a file or directory of the host: it begins
 // like a path, or with the prefix of one, as in docker-archive:app.tar.
 func isPath(name string) bool {
 	kind, _, found := strings.Cut(name, ":")
-	switch {
-	case found && (kind == "dir" || kind == "oci" || kind == "docker-archive"):
+	if found && (kind == "dir" || kind == "oci" || kind == "docker-archive") {
 		return true
 	}
 	return strings.HasPrefix(name, "/") || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "~")
@@ -187,6 +202,9 @@ func isPath(name string) bool {
 
 // maxShownKey bounds what is shown of a key, in bytes: enough to tell images apart.
 const maxShownKey = 12
+
+// maxShownDigest bounds what is shown of a digest, in bytes: those of SHA-256 have 71.
+const maxShownDigest = 100
 
 // Error returns a clause without a subject for the box, for the operator.
 func (e *RemovedError) Error() string {
@@ -205,7 +223,7 @@ func (e *RemovedError) Remedy() string {
 	case !e.Pulled:
 		return "put the directory back"
 	case e.Name == "":
-		return "pull the image that it was made with again, with the same content: glovebox image pull IMAGE"
+		return "pull the image that it was made with again, with the same content, with glovebox image pull"
 	default:
 		return "pull the same content again: glovebox image pull " + name
 	}
@@ -229,7 +247,7 @@ func (img *Image) recallFile(stateDir, language string) error {
 	info, err := os.Lstat(file)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return &RemovedError{Key: img.Root.Key, Name: img.Name, Pulled: true}
+		return &RemovedError{Key: img.Root.Key, Name: img.Name, Digest: img.Digest, Pulled: true}
 	case err == nil && !info.Mode().IsRegular():
 		err = fmt.Errorf("%s is no file", file)
 	case err == nil:

@@ -127,19 +127,34 @@ func TestRecall_DirectoryGone(t *testing.T) {
 	}
 }
 
-// TestRemovedError_Public: clients learn no path of the host of an image that came from a file.
+// TestRemovedError_Public: clients learn the name of an image of a registry. Of one that came from
+// a file they learn the digest, and no path of the host.
 func TestRemovedError_Public(t *testing.T) {
+	digest := "sha256:" + strings.Repeat("a", 64)
 	for name, named := range map[string]bool{
-		"python:3.13-slim": true, "registry.example.org:5000/app:1": true,
+		"python:3.13-slim": true, "registry.example.org:5000/app:1": true, "index.docker.io/library/oci@" + digest: true,
 		"docker-archive:/srv/secret/app.tar": false, "oci:secret/layout:1": false, "/srv/secret/app.tar": false, "./secret": false, "~/secret": false,
 	} {
-		e := &RemovedError{Key: "k", Name: name, Pulled: true}
-		if public := e.Public() + " " + e.PublicRemedy(); strings.Contains(public, name) != named || strings.Contains(public, "secret") {
-			t.Errorf("of %s, clients are told %q", name, public)
+		e := &RemovedError{Key: "k", Name: name, Digest: digest, Pulled: true}
+		want := digest
+		if named {
+			want = name
+		}
+		for _, public := range []string{e.Public(), e.PublicRemedy()} {
+			if !strings.Contains(public, want) || strings.Contains(public, "secret") || strings.Contains(public, "IMAGE") {
+				t.Errorf("of %s, clients are told %q, want %s", name, public, want)
+			}
 		}
 		if !strings.Contains(e.Error(), name) {
 			t.Errorf("of %s, the operator is told %q", name, e)
 		}
+		e.Digest = "" // of a record of an earlier version
+		if public := e.Public() + " " + e.PublicRemedy(); strings.Contains(public, "secret") || strings.Contains(public, "IMAGE") {
+			t.Errorf("of %s without a digest, clients are told %q", name, public)
+		}
+	}
+	if e := (&RemovedError{Key: "0123456789abcdef", Pulled: true}); !strings.Contains(e.Public(), "key 0123") || e.PublicRemedy() == "" {
+		t.Errorf("of an image without a name, clients are told %q and %q", e.Public(), e.PublicRemedy())
 	}
 }
 

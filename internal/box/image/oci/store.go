@@ -1,6 +1,7 @@
 package oci
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -136,7 +137,7 @@ func (s *Store) Known(r Ref) (*image.Image, error) {
 // image returns a description of an image for engines and templates.
 func (s *Store) image(info Info) *image.Image {
 	img := &image.Image{
-		Root: engine.Root{Key: info.Key, Tree: &engine.Tree{File: s.file(info.Key)}}, Name: info.Ref,
+		Root: engine.Root{Key: info.Key, Tree: &engine.Tree{File: s.file(info.Key)}}, Name: info.Ref, Digest: cmp.Or(info.Manifest, info.Config),
 		Interpreters: make(map[string]image.Interpreter), Notes: info.Notes, Env: info.Env,
 	}
 	for _, i := range info.Interpreters {

@@ -280,6 +280,8 @@ func TestRecall(t *testing.T) {
 	gone, ok := errors.AsType[*image.RemovedError](err)
 	if ref := parse(t, dir).String(); !ok || !strings.Contains(gone.Error(), ref) || !strings.HasSuffix(gone.Remedy(), "glovebox image pull "+ref) {
 		t.Errorf("after its removal: %v, want its name and how to pull it", err)
+	} else if public := gone.Public(); img.Digest == "" || !strings.Contains(public, img.Digest) || strings.Contains(public, dir) {
+		t.Errorf("after its removal, clients are told %q, want the digest %q and no path", public, img.Digest)
 	}
 	if list, err := s.List(); err != nil || len(list) != 0 {
 		t.Errorf("left: %v, %v", list, err)
