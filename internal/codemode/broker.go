@@ -444,9 +444,12 @@ func (r *Run) record(t Tool, made bool, err error, took time.Duration) {
 			return
 		}
 	}
-	outcome, code := "ok", Code("")
+	outcome, code, server := "ok", Code(""), t.Server
 	if err != nil {
 		e, ok := errors.AsType[*Error](err)
+		if ok {
+			server = cmp.Or(server, e.Server) // one of the configured servers
+		}
 		switch {
 		case !ok:
 			outcome = "error"
@@ -464,7 +467,7 @@ func (r *Run) record(t Tool, made bool, err error, took time.Duration) {
 	if t.Tool != nil {
 		name = t.Name
 	}
-	line := []any{logkey.Who, cmp.Or(r.who.Owner, "local"), logkey.Box, r.who.Box, logkey.Server, t.Server, logkey.Tool, name,
+	line := []any{logkey.Who, cmp.Or(r.who.Owner, "local"), logkey.Box, r.who.Box, logkey.Server, server, logkey.Tool, name,
 		logkey.Outcome, outcome, logkey.Code, string(code), logkey.DurationMS, took.Milliseconds()}
 	if omitted > 0 {
 		line = append(line, logkey.Omitted, omitted)

@@ -78,6 +78,9 @@ func TestAudit_manyRefusals(t *testing.T) {
 				}
 			}
 		}
+		if lines(`server=s tool="" outcome=refused code=unknown_tool`) == 0 || lines(`server="" tool="" outcome=refused code=unknown_server`) == 0 {
+			t.Errorf("refusals name the configured servers, and no others: %s", log.String())
+		}
 		if n := lines("who=a"); n < 5 || n > 2*refusalBurst {
 			t.Errorf("900 refused calls have %d lines", n)
 		}
