@@ -21,12 +21,30 @@ func (n *Network) notePlain(t target, v policy.Verdict, r *http.Request) {
 		return
 	}
 	text := fmt.Sprintf("Glovebox sent the placeholder of the secret %s to %s as it is: secrets go out over https only.", strings.Join(secrets, ", "), t)
-	if n.policies().Decide(t.host, 443).OK {
-		text += fmt.Sprintf(" Use https://%s.", shown(t.host, 0))
+	if at := n.secureAt(t); at != "" {
+		text += fmt.Sprintf(" Use https://%s.", at)
 	} else {
 		text += fmt.Sprintf(" The operator can allow it with the entry https://%s.", shown(t.host, 0))
 	}
 	n.note(&refusal{host: t.host, port: t.port, rule: v.Rule, reason: Unencrypted, text: text})
+}
+
+// secureAt returns where the box reaches the host of t over https, for a text; "" if it does not.
+// The port of https comes first, then that of t, unless it is that of plain HTTP.
+func (n *Network) secureAt(t target) string {
+	policies := n.policies()
+	for _, port := range append([]uint16{443, t.port}, policies.Ports(t.host)...) {
+		v := policies.Decide(t.host, port)
+		switch {
+		case port == 80 || !v.OK || v.RequestsOnly: // nothing can be decided on requests inside of TLS
+		case v.Kind == policy.Raw && port != 443 && port != t.port: // another protocol, such as that of a database
+		case port == 443:
+			return shown(t.host, 0)
+		default:
+			return shown(t.host, port)
+		}
+	}
+	return ""
 }
 
 // slowNote is the time that a connection waits for the limits of bytes until that is noted:

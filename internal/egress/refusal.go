@@ -59,9 +59,9 @@ const (
 )
 
 const (
-	maxShown  = 80 // of a host in a text
-	maxReason = 200
-	maxListed = 5 // entries of the policy in a text
+	maxShown  = 80  // of a host in a text
+	maxReason = 200 // bytes of a reason phrase
+	maxListed = 5   // entries of the policy in a text
 )
 
 // shown returns a destination for a text: at most maxShown visible characters of the
@@ -229,11 +229,27 @@ func (r *refusal) writeRaw(c io.Writer, accept string) {
 	h := http.Header{"Connection": {"close"}, "Content-Type": {contentType}, "Content-Length": {strconv.Itoa(len(body))}}
 	r.header(h)
 	var b strings.Builder
-	fmt.Fprintf(&b, "HTTP/1.1 %d %s\r\n", r.status, r.text[:min(len(r.text), maxReason)])
+	fmt.Fprintf(&b, "HTTP/1.1 %d %s\r\n", r.status, reasonPhrase(r.text))
 	_ = h.Write(&b) // a strings.Builder does not fail
 	b.WriteString("\r\n")
 	b.Write(body)
 	_, _ = io.WriteString(c, b.String()) // the program may have left
+}
+
+// reasonPhrase returns the text, or the beginning of a long one. It ends before a space, so that
+// it has no part of a host name, which programs would take for another host.
+func reasonPhrase(text string) string {
+	const mark = "..."
+	if len(text) <= maxReason {
+		return text
+	}
+	end := strings.LastIndexByte(text[:maxReason-len(mark)], ' ')
+	if end < 0 {
+		end = maxReason - len(mark)
+	} else {
+		end++
+	}
+	return text[:end] + mark
 }
 
 // Alerts of TLS: fatal, and a description.

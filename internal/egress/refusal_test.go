@@ -15,6 +15,34 @@ func TestRefusal_EndsConnection(t *testing.T) {
 	}
 }
 
+// TestRefusal_ReasonPhraseHasWholeEntries: the reason phrase of a refused CONNECT is bounded, and
+// ends before an entry of the policy, not within its host name.
+func TestRefusal_ReasonPhraseHasWholeEntries(t *testing.T) {
+	for length := range 60 { // so that the bound is at each part of an entry
+		entry := strings.Repeat("a", length+1) + ".example.org"
+		allow := []string{entry}
+		for i := range 4 {
+			allow = append(allow, fmt.Sprintf("h%d.", i)+entry)
+		}
+		w := newWorld(t, Options{}, allow)
+		refused := w.n.refuseVerdict("http", "evil.example.org", 443, w.n.policies().Decide("evil.example.org", 443))
+		var b strings.Builder
+		refused.writeRaw(&b, "")
+		line, _, _ := strings.Cut(b.String(), "\r\n")
+		phrase := strings.TrimPrefix(line, "HTTP/1.1 403 ")
+		start, cut := strings.CutSuffix(phrase, " ...")
+		if !cut || len(phrase) > maxReason || !strings.HasPrefix(refused.text, start+" ") {
+			t.Errorf("the reason phrase is %q, want the beginning of %q up to a space, and at most %d bytes", phrase, refused.text, maxReason)
+		}
+	}
+	if short := "Glovebox refused it."; reasonPhrase(short) != short {
+		t.Errorf("a short text becomes %q", reasonPhrase(short))
+	}
+	if long := strings.Repeat("a", maxReason+1); len(reasonPhrase(long)) != maxReason {
+		t.Errorf("one word becomes %q", reasonPhrase(long))
+	}
+}
+
 // TestRefusal_Cost checks that a refusal does not compute the list of a long policy again.
 func TestRefusal_Cost(t *testing.T) {
 	var allow []string
