@@ -57,7 +57,8 @@ func (a *app) checkSecrets(cfg *config.Config, n *config.Network) error {
 // reloadSecrets reads the secrets that next defines again. One whose value cannot be read keeps
 // the value that it has. After an error, nothing has changed.
 func (n *networks) reloadSecrets(cfg *config.Config, next *config.Network) error {
-	secrets, changed, kept, err := secret.Reload(definitionsOf(next), n.secrets.Secrets())
+	prev := n.secrets.Secrets()
+	secrets, changed, kept, err := secret.Reload(definitionsOf(next), prev)
 	if err != nil {
 		return explainSecrets(cfg, err)
 	}
@@ -67,6 +68,9 @@ func (n *networks) reloadSecrets(cfg *config.Config, next *config.Network) error
 	n.secrets.Replace(secrets)
 	for _, name := range changed {
 		n.log.Info("the value of a secret changed", logkey.Secret, name)
+	}
+	for _, name := range prev.Withdrawn(secrets) {
+		n.log.Info("a secret was withdrawn", logkey.Secret, name)
 	}
 	return nil
 }

@@ -77,7 +77,7 @@ func TestNetworks_Secrets(t *testing.T) {
 }
 
 // TestNetworks_SecretFileRotates rewrites the file of a secret under a running server, which
-// uses the new value, and spoils it, which the server logs.
+// uses the new value, and spoils it, which the server logs, and withdraws the secret.
 func TestNetworks_SecretFileRotates(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) {
@@ -122,6 +122,8 @@ func TestNetworks_SecretFileRotates(t *testing.T) {
 	if !polltest.Soon(30*time.Second, func() bool { return strings.Count(log.String(), "the value of a secret changed") == 3 }) {
 		t.Errorf("after a rotation beside a bad definition, the log has no change of the value:\n%s", log.String())
 	}
+	write("net.toml", "[default]\nallow = [\"api.example.com\"]\n")
+	awaited("after the removal of its section", `level=INFO msg="a secret was withdrawn" secret=api`)
 	if strings.Contains(log.String(), "zq9") {
 		t.Errorf("the log has a value:\n%s", log.String())
 	}

@@ -68,6 +68,17 @@ func reload(definitions []Definition, prev *Secrets, env lookup) (s *Secrets, ch
 	return s, changed, kept, err
 }
 
+// Withdrawn returns the names of the secrets of s that next does not have, in the order of their
+// definitions.
+func (s *Secrets) Withdrawn(next *Secrets) (names []string) {
+	for _, was := range s.all {
+		if next.secret(was.Name) == nil {
+			names = append(names, was.Name)
+		}
+	}
+	return names
+}
+
 // Check returns the error that Load has in a server. The environment of the server can be
 // another than that of the caller, so values in variables are not judged: missing says which
 // of them a server with the caller's environment would refuse.
