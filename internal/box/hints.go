@@ -248,12 +248,24 @@ func inputNote(stderr string) string {
 	return ""
 }
 
-// readOnlyNote returns a note that names the read-only volume in which stderr says
-// that permission was denied, else "". In some volumes the guest's kernel looks at
-// permissions first, and programs do not learn that nobody may write.
-func readOnlyNote(volumes []engine.Mount, stderr string) string {
-	for line := range strings.Lines(stderr) {
-		if !strings.Contains(line, "ermission denied") && !strings.Contains(line, "EACCES") {
+// These match lines about denied permissions of programs that only read, and of those that write.
+// Others, such as those of Python, do not tell.
+var (
+	deniedRead  = regexp.MustCompile(`(?i)\bfor reading|\bcan(?:not|'t) (?:open|access|stat|read)\b|, (?:scandir|opendir|l?stat|access|readlink) '|^\s*(?:ls|cat|head|tail|grep|find|less|wc|du|sort): `)
+	deniedWrite = regexp.MustCompile(`(?i)\bcan(?:not|'t) (?:touch|create|make|remove|delete|move|rename|overwrite|truncate)\b|, (?:mkdir|unlink|rename|rmdir|symlink|link|chmod|copyfile) '|^\s*(?:touch|tee|mkdir|rmdir|rm|mv|ln|chmod|truncate): `)
+	// writes matches code and commands that write files.
+	writes = regexp.MustCompile(`(?i)['"][rbt]?[wax][bt]?\+?[bt]?['"]|['"]r[bt]?\+|writ|append|dump|save|\.to_\w+\(|(?:mk|rm)dir|unlink|remove|rename|copy|move|>\s*['"]?[/.$~]|\b(?:tee|cp|mv|ln|dd|tar|unzip|install|sed -i)\b`)
+)
+
+// readOnlyNote returns a note that names the read-only volume in which the program was denied
+// permission to write, else "". In some volumes the guest's kernel looks at permissions
+// first, and programs do not learn that nobody may write.
+func readOnlyNote(volumes []engine.Mount, o outcome) string {
+	for line := range strings.Lines(o.stderr) {
+		if !strings.Contains(line, "ermission denied") && !strings.Contains(line, "EACCES") || deniedRead.MatchString(line) {
+			continue
+		}
+		if !deniedWrite.MatchString(line) && !writes.MatchString(o.source) {
 			continue
 		}
 		for _, v := range volumes {
@@ -302,7 +314,7 @@ func (b *Box) hints(notes []string, o outcome, n networkState) []string {
 			network = noNetworkAgain
 		}
 	}
-	for _, note := range []string{network, module, o.replacedNote(), o.codeModeNote(), inputNote(o.stderr), readOnlyNote(b.volumes(), o.stderr), b.frozenNote(o)} {
+	for _, note := range []string{network, module, o.replacedNote(), o.codeModeNote(), inputNote(o.stderr), readOnlyNote(b.volumes(), o), b.frozenNote(o)} {
 		if note != "" {
 			notes = append(notes, note)
 		}

@@ -226,21 +226,36 @@ func TestModuleNote(t *testing.T) {
 	}
 }
 
+// A refused write in a read-only volume gets a note that names it, and a refused reading none.
 func TestHints_ReadOnly(t *testing.T) {
 	volumes := []engine.Mount{{Guest: "/data/in/", ReadOnly: true}, {Guest: "/out"}}
-	for stderr, want := range map[string]string{
-		"PermissionError: [Errno 13] Permission denied: '/data/in/x'":            "/data/in",
-		"touch: cannot touch '/data/in/x': Permission denied":                    "/data/in",
-		"Error: EACCES: permission denied, open '/data/in/x'":                    "/data/in",
-		"sh: 1: cannot create /data/in: Permission denied":                       "/data/in",
-		"touch: cannot touch '/data/inner/x': Permission denied":                 "",
-		"touch: cannot touch '/out/x': Permission denied":                        "",
-		"/data/in/x was read\ntouch: cannot touch '/etc/x': Permission denied\n": "",
-		"": "",
+	const python, node = "PermissionError: [Errno 13] Permission denied: '/data/in/x'", "Error: EACCES: permission denied, open '/data/in/x'"
+	for _, c := range []struct {
+		source, stderr string
+		want           bool
+	}{
+		{"open('/data/in/x', 'wb')", python, true},
+		{"pathlib.Path('/data/in/x').write_text('1')", python, true},
+		{"open('/data/in/x').read()", python, false},
+		{"open('/data/in/x', 'rb')", python, false},
+		{"fs.writeFileSync('/data/in/x', '')", node, true},
+		{"fs.readFileSync('/data/in/x')", node, false},
+		{"make", "touch: cannot touch '/data/in/x': Permission denied", true},
+		{"make", "sh: 1: cannot create /data/in: Permission denied", true},
+		{"echo 1 > /data/in/x", "bash: line 1: /data/in/x: Permission denied", true},
+		{"/data/in/x", "bash: line 1: /data/in/x: Permission denied", false},
+		{"ls -l /data/in/x", "ls: /data/in/x: Permission denied", false},
+		{"cat /data/in/x > /tmp/y", "cat: /data/in/x: Permission denied", false},
+		{"cp /data/in/x /tmp", "cp: cannot open '/data/in/x' for reading: Permission denied", false},
+		{"fs.readdirSync('/data/in/x')", "Error: EACCES: permission denied, scandir '/data/in/x'", false},
+		{"make", "touch: cannot touch '/data/inner/x': Permission denied", false},
+		{"make", "touch: cannot touch '/out/x': Permission denied", false},
+		{"make", "/data/in/x was read\ntouch: cannot touch '/etc/x': Permission denied\n", false},
+		{"make", "", false},
 	} {
-		got := readOnlyNote(volumes, stderr)
-		if (got == "") != (want == "") || !strings.Contains(got, want) || want != "" && !strings.Contains(got, "read-only") {
-			t.Errorf("%q: got %q, want %q in it", stderr, got, want)
+		got := readOnlyNote(volumes, outcome{source: c.source, stderr: c.stderr})
+		if (got != "") != c.want || c.want && !strings.Contains(got, "The volume /data/in/ is read-only") {
+			t.Errorf("%s, %q: got %q, want a note: %v", c.source, c.stderr, got, c.want)
 		}
 	}
 }
