@@ -132,6 +132,8 @@ func (b *Box) goneLocked(op string) *Error {
 		e.Hint = "Its variables and files are gone. Create a new context."
 	}
 	switch {
+	case t.Reason == ReasonHibernated && b.endedForQuota(t): // its memory may be lost, see explainFrozen
+		e.Hint = "Call again: it wakes with its files, and with its variables unless a program had a file of the volume open."
 	case t.Reason == ReasonHibernated:
 		e.Hint = "Call again: it wakes with its variables and files."
 	case t.Reason == ReasonRolledBack:

@@ -172,6 +172,9 @@ func (f *machineFactory) makerFor(owner Owner) (*machine.Maker, error) {
 // fresh makes a machine of k, from the template or, as long as there is none, by a boot;
 // the template is built meanwhile.
 func (f *machineFactory) fresh(ctx context.Context, c pool.Class, id string, k *machine.Maker) (*machine.Machine, Source, error) {
+	if missing := missingVolume(k.Volumes); missing != nil {
+		return nil, SourceBoot, missing
+	}
 	if f.parts.Templates != nil && f.parts.Machines.Interpreters[Template(c.Template).Language()] != "" {
 		want := f.want(c)
 		t, ok := f.parts.Templates.Find(want)
@@ -217,7 +220,7 @@ func (f *machineFactory) fork(ctx context.Context, b *Box) (made booted, err err
 		return made, err
 	}
 	made.machine, err = made.maker.Restore(ctx, b.guestID, b.flavor.Limits(), memory, true)
-	if err = f.explainMissing(err, made.maker, b.template); unusable(err) {
+	if err = explainFrozen(f.explainMissing(err, made.maker, b.template), made.maker.Volumes); unusable(err) {
 		leave()
 		return f.forkFiles(ctx, b, dir, err)
 	}
@@ -270,7 +273,7 @@ func (f *machineFactory) wake(ctx context.Context, b *Box) (booted, error) {
 	if unusable(err) {
 		return f.rescue(ctx, b, lease, err)
 	}
-	if errors.Is(err, hostdisk.ErrFull) || isMissingImage(err) {
+	if errors.Is(err, hostdisk.ErrFull) || isMissingImage(err) || errors.As(err, new(*VolumeError)) {
 		return made, err // nothing has run
 	}
 	meta := lease.Meta()
@@ -285,6 +288,9 @@ func (f *machineFactory) restore(ctx context.Context, b *Box, dir string, copied
 	maker, err := f.makerFor(b.key.owner)
 	if err != nil {
 		return made, err
+	}
+	if missing := missingVolume(maker.Volumes); missing != nil {
+		return made, missing
 	}
 	if made.maker, err = f.makerOf(dir, b.template, maker); err != nil {
 		return made, err

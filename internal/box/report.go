@@ -125,6 +125,7 @@ func (r *report) brief() *report {
 		if w.Rescued != nil {
 			c := *w.Rescued
 			c.Why, c.NoFiles, c.Examples = clip(c.Why, 200), clip(c.NoFiles, 200), nil
+			c.Remedy = clip(c.Remedy, 200)
 			s.Woken.Rescued = &c
 		}
 	}

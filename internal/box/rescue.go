@@ -26,6 +26,7 @@ type Rescue struct {
 	Omitted  int       `json:"omitted,omitempty"`  // files that had not been stored: unreadable, or too large
 	Examples []string  `json:"examples,omitempty"` // some of their names
 	Aside    string    `json:"aside,omitempty"`    // the id of the snapshot that keeps the old state; "": none does
+	Remedy   string    `json:"remedy,omitempty"`   // how to restore that one, a clause without a period; "": with what it was made with
 }
 
 // unusable reports whether this server can never restore a snapshot as it is. Any other
@@ -35,10 +36,21 @@ func unusable(err error) bool {
 	return errors.Is(err, engine.ErrInvalid) || ok && remote.Code == protocol.CodeVersion
 }
 
+// publicError is an error with a text for clients, without what helps only the operator: paths
+// of the host and words of an engine.
+type publicError interface {
+	error
+	// Public is a clause.
+	Public() string
+}
+
 // mismatch returns a readable reason why a snapshot cannot be restored.
 func mismatch(err error) string {
 	if missing, ok := errors.AsType[*MissingImageError](err); ok {
 		return missing.What
+	}
+	if public, ok := errors.AsType[publicError](err); ok {
+		return public.Public()
 	}
 	text := err.Error()
 	if strings.HasPrefix(text, "restore guest ") { // the engine's own words follow the id
@@ -85,6 +97,9 @@ func (f *machineFactory) freshWithFiles(ctx context.Context, b *Box, dir string,
 		return made, err
 	}
 	r := &Rescue{Why: mismatch(cause)}
+	if frozen, ok := errors.AsType[*frozenError](cause); ok {
+		r.Remedy = frozen.remedy(b.key.kind)
+	}
 	info, file, err := openHome(dir)
 	if err == nil {
 		err = made.machine.Agent.Unpack(ctx, file)
@@ -171,7 +186,11 @@ func (r *Rescue) Explain() string {
 	default:
 		fmt.Fprintf(&b, " Files could not be restored: %s.", r.NoFiles)
 	}
-	if r.Aside != "" {
+	switch {
+	case r.Aside == "":
+	case r.Remedy != "":
+		fmt.Fprintf(&b, " The old state is kept as snapshot %s: %s. delete_snapshot deletes it.", r.Aside, r.Remedy)
+	default:
 		fmt.Fprintf(&b, " The old state is kept as snapshot %s; it can be restored with what it was made with, and deleted with delete_snapshot.", r.Aside)
 	}
 	return b.String()

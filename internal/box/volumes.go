@@ -88,15 +88,38 @@ func (b *Box) endedForQuota(t *Tombstone) bool {
 // quotaHint follows the hint of an error about such a box.
 const quotaHint = " The files in the volume stay. Until some are removed from it on the server's machine, write below the home directory or /tmp instead."
 
-// explainFrozen adds to err, why the memory of a box cannot be restored, the volumes that became
-// read-only for their quota: memory with a file in one that is open for writing cannot be.
+// frozenError says that the memory of a box cannot be restored while volumes are read-only for
+// their quota. It is engine.ErrInvalid.
+type frozenError struct {
+	paths string // of the volumes in boxes
+	err   error
+}
+
+// Error is for the operator: it has the words of the engine.
+func (e *frozenError) Error() string { return e.Public() + ": " + e.err.Error() }
+
+// Unwrap returns the error of the engine.
+func (e *frozenError) Unwrap() error { return e.err }
+
+// Public is the clause for clients.
+func (e *frozenError) Public() string {
+	return fmt.Sprintf("the volume %s is over its quota and read-only now, and a program had a file of it open that it could write", e.paths)
+}
+
+// remedy says how to get the memory back from a snapshot of a box of that kind.
+func (e *frozenError) remedy(k Kind) string {
+	return fmt.Sprintf("once the volume %s is within its quota again, restore_%s brings its variables back, if the open file is still there", e.paths, k)
+}
+
+// explainFrozen returns err, why the memory of a box cannot be restored, or a *frozenError if
+// volumes became read-only for their quota: memory with a file in one that is open for writing
+// cannot be restored then.
 func explainFrozen(err error, volumes []engine.Mount) error {
 	paths := frozenSince(make([]engine.Mount, len(volumes)), volumes)
-	if len(paths) == 0 || !errors.Is(err, engine.ErrInvalid) || isMissingImage(err) {
+	if len(paths) == 0 || !errors.Is(err, engine.ErrInvalid) || isMissingImage(err) || !errors.As(err, new(publicError)) {
 		return err
 	}
-	return fmt.Errorf("the volume %s is over its quota and read-only now, and a box with a file in it open for writing is not restored (%s): %w",
-		strings.Join(paths, " and "), mismatch(err), engine.ErrInvalid)
+	return &frozenError{strings.Join(paths, " and "), err}
 }
 
 // VolumeError is the error of a start for want of a volume.
@@ -115,15 +138,33 @@ func (e *VolumeError) Unwrap() error { return e.Err }
 // explainVolumes returns err, the error of making a machine, or a *VolumeError if the directory of
 // one of its volumes is not there, which engines report in words of their own.
 func explainVolumes(err error, volumes []engine.Mount) error {
+	if _, ok := errors.AsType[*VolumeError](err); ok {
+		return err
+	}
+	if missing := missingVolume(volumes); missing != nil {
+		missing.Err = err
+		return missing
+	}
+	return err
+}
+
+// missingVolume returns the error of the first volume whose directory is not there, nil if there
+// is none. To look before a snapshot or a template is restored keeps it: an engine cannot tell
+// that volume from one that the snapshot does not have.
+func missingVolume(volumes []engine.Mount) *VolumeError {
 	for _, v := range volumes {
 		if v.Host == "" { // of an engine whose volumes are elsewhere
 			continue
 		}
-		if info, found := os.Stat(v.Host); errors.Is(found, fs.ErrNotExist) || found == nil && !info.IsDir() {
-			return &VolumeError{Guest: v.Guest, Why: "its directory on the server is not there", Err: err}
+		info, err := os.Stat(v.Host)
+		if err == nil && !info.IsDir() {
+			err = fmt.Errorf("%s is not a directory", v.Host)
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			continue // there, or for the engine to report
 		}
+		return &VolumeError{Guest: v.Guest, Why: "its directory on the server is not there", Err: err}
 	}
-	return err
+	return nil
 }
 
 // withoutVolume returns the error of a start for want of a volume.

@@ -33,7 +33,7 @@ func TestGone_OverQuota(t *testing.T) {
 			}
 			revise()
 			f.reg.mu.Lock()
-			if got := b.goneLocked("test"); got.Context["limit"] != "volume_quota" || !strings.Contains(got.Hint, "it wakes") || !strings.Contains(got.Hint, "write below the home directory") {
+			if got := b.goneLocked("test"); got.Context["limit"] != "volume_quota" || !strings.Contains(got.Hint, "with its variables unless a program had a file of the volume open") || !strings.Contains(got.Hint, "write below the home directory") {
 				t.Errorf("a call under way: got %v, hint %q, %v", got, got.Hint, got.Context)
 			}
 			f.reg.mu.Unlock()
@@ -70,18 +70,39 @@ func TestGone_OverQuota(t *testing.T) {
 	}
 }
 
-// Memory that cannot be restored while a volume is over its quota names the volume.
+// loadFailure is the error of an engine that cannot load a snapshot.
+type loadFailure struct{ error }
+
+func (loadFailure) Public() string { return "its memory cannot be loaded" }
+
+// Memory that cannot be restored while a volume is over its quota names the volume and what helps;
+// the engine's words are for the operator.
 func TestExplainFrozen(t *testing.T) {
-	cause := fmt.Errorf("restore guest \"g\": open /shared/x: read-only file system: %w", engine.ErrInvalid)
-	got := explainFrozen(cause, []engine.Mount{{Guest: "/other"}, {Guest: "/shared", Frozen: true}})
-	if !unusable(got) || !strings.HasPrefix(mismatch(got), "the volume /shared is over its quota") || !strings.Contains(mismatch(got), "open /shared/x: read-only file system") {
-		t.Errorf("got %v", got)
+	load := loadFailure{errors.New("vfs.CompleteRestore() failed")}
+	cause := fmt.Errorf("restore guest \"g\": %w: %w", load, engine.ErrInvalid)
+	over := []engine.Mount{{Guest: "/other"}, {Guest: "/shared", Frozen: true}}
+	got := explainFrozen(cause, over)
+	if !unusable(got) || !strings.HasPrefix(mismatch(got), "the volume /shared is over its quota") || strings.Contains(mismatch(got), "CompleteRestore") || !strings.Contains(got.Error(), "CompleteRestore") {
+		t.Errorf("got %v, for clients %q", got, mismatch(got))
 	}
-	if got := explainFrozen(cause, []engine.Mount{{Guest: "/shared"}}); got != cause {
-		t.Errorf("within the quota: got %v, want the error as it is", got)
+	if got := mismatch(cause); got != load.Public() {
+		t.Errorf("within the quota, clients get %q", got)
 	}
-	if got := explainFrozen(engine.ErrExhausted, []engine.Mount{{Guest: "/shared", Frozen: true}}); got != engine.ErrExhausted {
-		t.Errorf("of another kind: got %v, want the error as it is", got)
+	for what, err := range map[string]error{
+		"within the quota": cause, "of another kind": engine.ErrExhausted, "another snapshot": fmt.Errorf("the snapshot is of other limits: %w", engine.ErrInvalid),
+	} {
+		volumes := over
+		if err == cause {
+			volumes = []engine.Mount{{Guest: "/shared"}}
+		}
+		if got := explainFrozen(err, volumes); got != err {
+			t.Errorf("%s: got %v, want the error as it is", what, got)
+		}
+	}
+	frozen, _ := errors.AsType[*frozenError](got)
+	r := Rescue{Why: mismatch(got), Aside: "snap-1", Remedy: frozen.remedy(KindContext)}
+	if text := r.Explain(); !strings.Contains(text, "snapshot snap-1: once the volume /shared is within its quota again, restore_context") {
+		t.Errorf("got %q", text)
 	}
 }
 
@@ -123,5 +144,39 @@ func TestStart_WithoutVolume(t *testing.T) {
 	check(f.life.startErrorLocked("test", b, explainVolumes(failed, []engine.Mount{{Host: t.TempDir(), Guest: "/there"}, {Host: gone, Guest: "/mine"}})), "is not there")
 	if err := explainVolumes(failed, []engine.Mount{{Host: t.TempDir(), Guest: "/there"}, {Guest: "/elsewhere"}}); err != failed {
 		t.Errorf("with all volumes there: got %v, want the error as it is", err)
+	}
+}
+
+// fixedVolumes are those of all owners.
+type fixedVolumes []engine.Mount
+
+func (v fixedVolumes) Of(Owner) ([]engine.Mount, error) { return v, nil }
+func (v fixedVolumes) Peek(Owner) []engine.Mount        { return v }
+
+// A volume whose directory is gone keeps boxes from starting and from waking, and harms neither:
+// its engine is not asked, so that no template or stored memory counts as unusable.
+func TestStart_VolumeGone(t *testing.T) {
+	f, _ := newSnapFixture(t, nil)
+	b := f.session(t, "bob", "x")
+	f.evict(t, b)
+	created, _, _ := f.engine.counts()
+	gone := filepath.Join(t.TempDir(), "gone")
+	f.env.parts.Volumes = fixedVolumes{{Host: gone, Guest: "/mine"}}
+	for _, id := range []string{"x", "new"} {
+		_, _, err := f.Session(t.Context(), "bob", SessionOptions{ID: id})
+		e, ok := errors.AsType[*Error](err)
+		if !ok || e.Code != CodeStartFailed || !strings.Contains(e.Msg, "the volume /mine cannot be used, since its directory on the server is not there") || strings.Contains(e.Msg+e.Hint, gone) {
+			t.Errorf("session %s: got %v", id, err)
+		}
+	}
+	if now, _, _ := f.engine.counts(); now != created {
+		t.Errorf("the engine was asked for %d machines", now-created)
+	}
+	f.env.parts.Volumes = nil
+	b = f.session(t, "bob", "x")
+	f.reg.mu.Lock()
+	defer f.reg.mu.Unlock()
+	if b.source != SourceWoken || b.rescued != nil {
+		t.Errorf("after that, the box came from %s without %+v", b.source, b.rescued)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -117,6 +118,9 @@ func TestVolumes_PerOwner(t *testing.T) {
 	}
 }
 
+// keptAside is how a result names the snapshot of a box whose memory had a file of the volume open.
+var keptAside = regexp.MustCompile(`kept as snapshot (\S+): once the volume /shared is within its quota again, restore_session brings`)
+
 // Over the quota, boxes may only read the volume, also those that are in memory and in the
 // middle of a call, and the result tells the model. Once it is within its quota, they write again.
 func TestVolumes_Quota(t *testing.T) {
@@ -168,9 +172,15 @@ func TestVolumes_Quota(t *testing.T) {
 	if err != nil || !strings.Contains(text, "over its quota") {
 		t.Errorf("a call that goes over the quota: got %s, %v", text, err)
 	}
-	// Its memory had the file open: the next call goes on without it, and is told why.
-	if _, _, text, err = b.call(t.Context(), "execute_code", args{"session_id": "s", "code": "1"}); err != nil || !strings.Contains(text, "/shared is over its quota and read-only now, and a box with a file in it open") {
+	// Its memory had the file open: the next call goes on without it, and is told why, and how the
+	// variables come back.
+	_, _, text, err = b.call(t.Context(), "execute_code", args{"session_id": "s", "code": "1"})
+	if err != nil || !strings.Contains(text, "gone: the volume /shared is over its quota") || strings.Contains(text, "CompleteRestore") {
 		t.Errorf("the call after that: got %s, %v", text, err)
+	}
+	kept := keptAside.FindStringSubmatch(text)
+	if kept == nil {
+		t.Fatalf("the result does not say how the variables come back: %s", text)
 	}
 	info, err := os.Stat(filepath.Join(parent, "_local", "data", "cut"))
 	if err != nil || info.Size() > 40<<20 {
@@ -180,6 +190,12 @@ func TestVolumes_Quota(t *testing.T) {
 	if status != 200 || !strings.Contains(body, "glovebox_volumes_over_quota 1") || !strings.Contains(body, `glovebox_volume_scans_total{result="over"}`) {
 		t.Errorf("the metrics do not have the volume: %d", status)
 	}
+	if err := os.Truncate(filepath.Join(parent, "_local", "data", "cut"), 0); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the volume is writable once more", time.Minute, func() bool { return !refused() })
+	b.must("restore_session", args{"snapshot_id": kept[1], "session_id": "back"})
+	b.want(b.execute, "back", "print(x)", "1")
 }
 
 // A template that was built with other volumes than the server has is an error that says so

@@ -65,7 +65,7 @@ func (e *Engine) boot(ctx context.Context, id string, p *plan, begin func(*guest
 			err = fmt.Errorf("%w: %w", err, engine.ErrExhausted)
 		case isSentinel(err):
 		case errors.As(err, &load) && (load.answered || endedByItself(g.sentry)) && g.servedWell():
-			err = fmt.Errorf("%s (%w): %w", notLoaded(p.made), err, engine.ErrInvalid)
+			err = fmt.Errorf("%w: %w", &unloadable{notLoaded(p.made), err}, engine.ErrInvalid)
 		default:
 			err = fmt.Errorf("%w: %w", err, engine.ErrUnavailable)
 		}

@@ -330,6 +330,19 @@ func notLoaded(made fixedSpec) string {
 	return "its stored memory cannot be loaded, perhaps because an earlier version of Glovebox wrote it"
 }
 
+// unloadable is the error of a snapshot that a sentry could not load, which is at fault.
+type unloadable struct {
+	why   string // of notLoaded
+	cause error
+}
+
+// Error has the words of the sentry too.
+func (e *unloadable) Error() string { return fmt.Sprintf("%s (%v)", e.why, e.cause) }
+func (e *unloadable) Unwrap() error { return e.cause }
+
+// Public is the clause for clients, to whom the sentry's words say nothing.
+func (e *unloadable) Public() string { return e.why }
+
 // loadError is the error of a sentry that could not load a snapshot. The snapshot is
 // at fault unless the sentry or the gofer was killed.
 type loadError struct {
