@@ -51,7 +51,7 @@ func ownerTag(o Owner) string { return fleet.Tag("owner", string(o)) }
 // parseNote reads the note of a guest. Others may have written it: nothing in it has a form
 // that a box of ours has not.
 func parseNote(text string) (n note, ok bool) {
-	if json.Unmarshal([]byte(text), &n) != nil || n.ID == "" || len(n.ID) > maxID || len(n.Name) > maxName || len(n.Named) > maxName || n.Kind != KindSession && n.Kind != KindContext {
+	if json.Unmarshal([]byte(text), &n) != nil || n.ID == "" || checkID("", n.ID) != nil || n.Name != "" && checkName("", "context", n.Name) != nil || len(n.Named) > maxName || n.Kind != KindSession && n.Kind != KindContext {
 		return n, false
 	}
 	template, err := ParseTemplate(string(n.Template))

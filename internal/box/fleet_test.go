@@ -176,6 +176,25 @@ func TestFleet_LookupsAreBounded(t *testing.T) {
 	wg.Wait()
 }
 
+// FuzzParseNote reads notes that others might have written.
+func FuzzParseNote(f *testing.F) {
+	f.Add(`{"owner":"o","kind":"context","id":"c1","name":"notes","template":"python","flavor":"small","limits":[{"of":"box"}]}`)
+	f.Add(`{"kind":"session","id":"../x","template":"python","flavor":"small"}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		n, ok := parseNote(text)
+		if !ok {
+			return
+		}
+		info := n.info()
+		if checkID("", info.ID) != nil || info.ID == "" || info.Name != "" && checkName("", "context", info.Name) != nil || len(info.Description) > maxNoteDescription+3 {
+			t.Errorf("%q is read as %+v", text, info)
+		}
+		if n.Kind != KindSession && n.Kind != KindContext || n.Limits.Check() != nil {
+			t.Errorf("%q is read as %+v", text, n)
+		}
+	})
+}
+
 // TestFleet_CloseLeavesBoxes: a server that ends in good order ends no box.
 func TestFleet_CloseLeavesBoxes(t *testing.T) {
 	all := members(t, 2)
@@ -273,6 +292,9 @@ func TestParseNote_ForgedNotes(t *testing.T) {
 		"kind":        {func(n *note) { n.Kind = "pod" }, false},
 		"no id":       {func(n *note) { n.ID = "" }, false},
 		"long id":     {func(n *note) { n.ID = strings.Repeat("a", maxID+1) }, false},
+		"odd id":      {func(n *note) { n.ID = "a\n" }, false},
+		"odd name":    {func(n *note) { n.Name = "a\x1b[31m" }, false},
+		"name":        {func(n *note) { n.Name = "my notes" }, true},
 		"long name":   {func(n *note) { n.Name = strings.Repeat("a", maxName+1) }, false},
 		"long named":  {func(n *note) { n.Named = strings.Repeat("a", maxName+1) }, false},
 		"template":    {func(n *note) { n.Template = "../x" }, false},
