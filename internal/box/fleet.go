@@ -147,7 +147,7 @@ func choose(found []fleet.Guest, match func(*note) bool) (g *fleet.Guest, n note
 }
 
 // Locate returns the name of the server that has the box of an owner which callers name id; ""
-// if this one has it, or nobody. That server may be gone: then Adopt takes the box over.
+// if this one has it, or none. That server may be gone: then Adopt takes the box over.
 //
 // Errors: CodeNotReady if the other servers' boxes cannot be listed, CodeInvalid if several
 // contexts have that name.

@@ -264,7 +264,7 @@ func TestFleet_InterpreterThatEndedIsReported(t *testing.T) {
 	}
 }
 
-// TestFleet_UnknownBoxesAreNotMadeTwice: without an answer of the cluster, nobody knows whether
+// TestFleet_UnknownBoxesAreNotMadeTwice: without an answer of the cluster, no server knows whether
 // the box exists.
 func TestFleet_UnknownBoxesAreNotMadeTwice(t *testing.T) {
 	m := members(t, 1)[0]

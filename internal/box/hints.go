@@ -259,7 +259,7 @@ var (
 
 // readOnlyNote returns a note that names the read-only volume in which the program was denied
 // permission to write, else "". In some volumes the guest's kernel looks at permissions
-// first, and programs do not learn that nobody may write.
+// first, and programs do not learn that writes are refused.
 func readOnlyNote(volumes []engine.Mount, o outcome) string {
 	for line := range strings.Lines(o.stderr) {
 		if !strings.Contains(line, "ermission denied") && !strings.Contains(line, "EACCES") || deniedRead.MatchString(line) {

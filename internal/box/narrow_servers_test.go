@@ -130,7 +130,7 @@ func TestNarrow_BeforeASweepRemovesTheRecord(t *testing.T) {
 }
 
 // A narrow box whose limits cannot be written to the file of all servers keeps its record, and
-// nobody is told that it is gone, until a sweep can write them. Other boxes go meanwhile.
+// other servers do not learn that it is gone, until a sweep can write them. Other boxes go meanwhile.
 func TestNarrow_RecordStaysUntilItsLimitsAreShared(t *testing.T) {
 	dir := t.TempDir()
 	f := serverOn(t, dir, func(_ *fixture, cfg *snapshot.Config) { cfg.MaxAge = time.Hour })

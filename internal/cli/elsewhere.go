@@ -23,7 +23,7 @@ func selectEngine(cfg *config.Config) error {
 	}
 	version, _ := buildVersion()
 	peers := cfg.KubePeerAddress
-	if cfg.Mode == "stdio" { // nobody can reach it
+	if cfg.Mode == "stdio" { // other servers cannot reach it
 		peers = ""
 	}
 	err := engines.Select(cfg.Engine, engines.Options{

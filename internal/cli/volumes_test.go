@@ -172,7 +172,7 @@ func TestVolumes_Quota(t *testing.T) {
 	if err != nil || !strings.Contains(text, "over its quota") {
 		t.Errorf("a call that goes over the quota: got %s, %v", text, err)
 	}
-	// Its memory had the file open: the next call goes on without it, and is told why, and how the
+	// Its memory had the file open: the next call goes on without it, and its result says why, and how the
 	// variables come back.
 	_, _, text, err = b.call(t.Context(), "execute_code", args{"session_id": "s", "code": "1"})
 	if err != nil || !strings.Contains(text, "gone: the volume /shared is over its quota") || strings.Contains(text, "CompleteRestore") {

@@ -68,7 +68,7 @@ type Options struct {
 	// Approve asks a person about a call for which the policy says Ask; nil refuses it. An
 	// *Error reaches the program as it is. The wait counts against no budget.
 	Approve func(ctx context.Context, r Request) (approved bool, err error)
-	// Called is told of each call of a tool before the server gets it; nil tells nobody. Its context
+	// Called observes each call of a tool before the server gets it; nil: none. Its context
 	// is that of the run, as for Approve. It must not block.
 	Called func(ctx context.Context, t Tool)
 	// RunBudget bounds one run, BoxBudget all runs of a box within an hour, and OwnerBudget

@@ -38,7 +38,7 @@ func TestNotePlain_NamesWhereHTTPSIsAllowed(t *testing.T) {
 		})
 	}
 
-	// Where only some requests are allowed, no connection is whose requests nobody can read.
+	// Where only some requests are allowed, connections that the server cannot read are refused.
 	w := newWorld(t, Options{Intercept: plainInterceptor{}}, nil)
 	w.rule(host+":8080", http.MethodGet, "/")
 	if got := w.n.secureAt(target{host: host, port: 8080}); got != "" {

@@ -78,7 +78,7 @@ type Approver struct {
 	runs    map[*run]struct{}               // guarded by mu: that have not ended, or whose result is kept
 	byToken map[string]*question            // guarded by mu: that an answer may come for
 	last    *lru.Cache[string, *lastCalls]  // guarded by mu: by owner
-	expired *lru.Cache[requestID, *Expired] // guarded by mu: runs that nobody came back for
+	expired *lru.Cache[requestID, *Expired] // guarded by mu: runs whose client has not come back
 }
 
 // lastCalls has the digest of each argument of the last approved call of a tool.

@@ -104,7 +104,7 @@ func TestSightings_SilenceMustBeWatched(t *testing.T) {
 		at      time.Duration
 		gone    bool
 	}{
-		{"1", 0, false}, {"1", time.Hour, false}, // nobody has looked in between
+		{"1", 0, false}, {"1", time.Hour, false}, // no look in between
 		{"1", time.Hour + 4*time.Second, false}, {"2", time.Hour + 8*time.Second, false},
 		{"2", time.Hour + 12*time.Second, false}, {"2", time.Hour + 16*time.Second, false}, {"2", time.Hour + 20*time.Second, false},
 		{"2", time.Hour + 24*time.Second, false}, {"2", time.Hour + 28*time.Second, true}, // unchanged for goneAfter

@@ -237,7 +237,7 @@ const deleteAttempts = 5
 // took this one for gone, and the Pod is its own. The error is ErrGone if there is nothing to
 // delete.
 func (g *guest) delete(ctx context.Context) error {
-	if g.e.Fleet() == nil { // nobody takes it over
+	if g.e.Fleet() == nil { // no other server takes it over
 		err := g.e.api.DeletePod(ctx, g.e.namespace, g.name, g.uid, graceSeconds)
 		if code := kubeapi.Code(err); code == http.StatusNotFound || code == http.StatusConflict {
 			return engine.ErrGone // another Pod has its name
