@@ -23,6 +23,9 @@ import (
 
 // Attacks with images hold, also where boxes cannot be isolated.
 func TestAttacks_Images(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the race detector, for which tests are short, keeps memory")
+	}
 	attacks, err := Select(All(), []string{"images"})
 	if err != nil {
 		t.Fatal(err)

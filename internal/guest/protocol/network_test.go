@@ -94,7 +94,7 @@ func TestOutbox_BulkGivesWay(t *testing.T) {
 		Type Type
 		Op   uint32
 	}
-	w := &writes{wait: make(chan struct{})}
+	w := &writes{begun: make(chan struct{}, 1), wait: make(chan struct{})}
 	o := NewOutbox(w)
 	add := func(f frame, size int, put func(uint64, Header, []byte) error) {
 		t.Helper()
@@ -106,7 +106,7 @@ func TestOutbox_BulkGivesWay(t *testing.T) {
 	add(frame{Data, 2}, MaxDialFrame, bulk)
 	done := make(chan error, 1)
 	go func() { done <- o.Flush() }()
-	w.wait <- struct{}{} // the first write is over
+	<-w.begun // the first write takes none of the frames that follow
 	add(frame{Data, 4}, MaxDialFrame, bulk)
 	add(frame{Data, 2}, MaxDialFrame-1, bulk)
 	add(frame{EOF, 2}, 0, o.PutBulk)

@@ -193,12 +193,17 @@ func TestRecvQueue(t *testing.T) {
 
 // writes records each write.
 type writes struct {
-	all  [][]byte
-	wait chan struct{}
+	all   [][]byte
+	begun chan struct{} // gets an element when a write begins, if there is room
+	wait  chan struct{} // each write takes an element
 }
 
 func (w *writes) Write(p []byte) (int, error) {
 	if w.wait != nil {
+		select {
+		case w.begun <- struct{}{}:
+		default:
+		}
 		<-w.wait
 	}
 	w.all = append(w.all, bytes.Clone(p))
