@@ -189,9 +189,11 @@ func (c *Conn) endAt(level slog.Level, cause error) {
 	}
 	c.err = fmt.Errorf("%w: %w", ErrLost, cause)
 	c.ops = nil
-	close(c.done)
 	c.mu.Unlock()
+	// The guest must not get what operations answer once they see that the connection ended:
+	// its calls would fail as if only their run had.
 	c.out.Close(c.err)
+	close(c.done)
 	c.stream.Close()
 	c.cancelNetwork(c.err)
 	c.log.Log(context.Background(), level, "connection to guest ended", "err", cause)
