@@ -106,7 +106,7 @@ func (b *Box) execResult(command string, res *protocol.ExecResult, out *collecto
 		r.Notes = append(r.Notes, "Exit code 126: the command is not executable.")
 	}
 	network := b.network.take()
-	how := outcome{source: command, failed: r.ExitCode != 0, exitCode: r.ExitCode, stdout: r.Stdout, stderr: r.Stderr, calls: out.calls}
+	how := outcome{source: sourceOf(command), failed: r.ExitCode != 0, exitCode: r.ExitCode, stdout: r.Stdout, stderr: r.Stderr, calls: out.calls}
 	r.Refused, r.RefusedMore = network.seen(how), network.more
 	r.Notes = b.hints(r.Notes, how, network)
 	r.Notes = append(r.Notes, out.notes(0)...)

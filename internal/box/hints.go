@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
@@ -56,10 +57,17 @@ func (b *Box) noNetworkByLimit() string {
 // connection to an address without a name.
 const limitedNetwork = "Network: %s; everything else is refused. Programs reach hosts by name, over TCP."
 
+// maxSource bounds the part of code in an outcome, in bytes: code may have megabytes, and
+// expressions need microseconds for a byte.
+const maxSource = 32 << 10
+
+// sourceOf returns the part of code, or of a command, for an outcome.
+func sourceOf(code string) string { return code[:min(len(code), maxSource)] }
+
 // An outcome is what hints are derived from. The guest may have written all of it but
 // source; the texts are bounded already.
 type outcome struct {
-	source         string // the code, or the command
+	source         string // of sourceOf
 	failed         bool
 	exitCode       int // of a command
 	stdout, stderr string
@@ -261,17 +269,14 @@ var (
 // permission to write, else "". In some volumes the guest's kernel looks at permissions
 // first, and programs do not learn that writes are refused.
 func readOnlyNote(volumes []engine.Mount, o outcome) string {
+	wrote := sync.OnceValue(func() bool { return writes.MatchString(o.source) }) // stderr may have thousands of lines
 	for line := range strings.Lines(o.stderr) {
-		if !strings.Contains(line, "ermission denied") && !strings.Contains(line, "EACCES") || deniedRead.MatchString(line) {
+		if !strings.Contains(line, "ermission denied") && !strings.Contains(line, "EACCES") {
 			continue
 		}
-		if !deniedWrite.MatchString(line) && !writes.MatchString(o.source) {
-			continue
-		}
-		for _, v := range volumes {
-			if v.ReadOnly && mentions(line, v.Guest) {
-				return fmt.Sprintf("The volume %s is read-only: write below the home directory or /tmp instead.", v.Guest)
-			}
+		i := slices.IndexFunc(volumes, func(v engine.Mount) bool { return v.ReadOnly && mentions(line, v.Guest) })
+		if i >= 0 && !deniedRead.MatchString(line) && (deniedWrite.MatchString(line) || wrote()) {
+			return fmt.Sprintf("The volume %s is read-only: write below the home directory or /tmp instead.", volumes[i].Guest)
 		}
 	}
 	return ""

@@ -2,8 +2,10 @@ package box
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
@@ -257,6 +259,35 @@ func TestHints_ReadOnly(t *testing.T) {
 		if (got != "") != c.want || c.want && !strings.Contains(got, "The volume /data/in/ is read-only") {
 			t.Errorf("%s, %q: got %q, want a note: %v", c.source, c.stderr, got, c.want)
 		}
+	}
+}
+
+// TestHints_LongSource: expressions read the beginning of code only, and once for all lines that
+// tell of a denied permission.
+func TestHints_LongSource(t *testing.T) {
+	const denied = "PermissionError: [Errno 13] Permission denied: '/data/x'\n"
+	volumes := []engine.Mount{{Guest: "/data", ReadOnly: true}}
+	idle := strings.Repeat("x", maxSource)
+	if long := idle + "\nopen('/data/x', 'w')"; readOnlyNote(volumes, outcome{source: long, stderr: denied}) == "" || readOnlyNote(volumes, outcome{source: sourceOf(long), stderr: denied}) != "" {
+		t.Error("the note does not depend on what sourceOf leaves of the code")
+	}
+	took := func(lines int) time.Duration {
+		begun := time.Now()
+		if note := readOnlyNote(volumes, outcome{source: idle, stderr: strings.Repeat(denied, lines)}); note != "" {
+			t.Errorf("%d lines: got the note %q, want none", lines, note)
+		}
+		return time.Since(begun)
+	}
+	if one, many := took(1), took(1000); many > 100*one {
+		t.Errorf("1000 lines take %s, one takes %s", many, one)
+	}
+
+	f := newFixture(t, nil)
+	b := f.session(t, "", "a")
+	out := newCollector(b.env.cfg(), nil)
+	res := b.runResult(b.kernel(Python), idle+"\ntools.x", &protocol.RunResult{Error: &protocol.RunError{Name: "NameError", Traceback: "NameError: name 'tools' is not defined"}}, out, 0)
+	if slices.Contains(res.Notes, codeModeOff) {
+		t.Errorf("got %q: the whole code is searched", res.Notes)
 	}
 }
 

@@ -155,7 +155,7 @@ func (b *Box) runResult(k *kernel, code string, res *protocol.RunResult, out *co
 		r.Notes = append(r.Notes, fmt.Sprintf("The box has %d MB of memory (flavor '%s'). %s", b.flavor.Limits().MemoryMB, b.flavor, b.flavor.more()))
 	}
 	network := b.network.take()
-	how := outcome{source: code, failed: !r.Success, stdout: r.Stdout, stderr: r.Stderr, calls: out.calls}
+	how := outcome{source: sourceOf(code), failed: !r.Success, stdout: r.Stdout, stderr: r.Stderr, calls: out.calls}
 	r.Refused, r.RefusedMore = network.seen(how), network.more
 	r.Notes = b.hints(r.Notes, how, network)
 	if res.Ended > 0 {
