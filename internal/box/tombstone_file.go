@@ -30,6 +30,8 @@ var errUnchanged = errors.New("nothing has changed")
 func (p *maintainer) shareTombstones(ctx context.Context) { p.noteShared(p.mergeTombstones(ctx)) }
 
 // mergeTombstones is shareTombstones for callers that need to know whether it succeeded.
+// While it reads, writes and syncs the file, it holds the lock of that file alone, without
+// which one of two servers' updates would be lost; it takes reg.mu for the merge in memory.
 func (p *maintainer) mergeTombstones(ctx context.Context) error {
 	if p.parts.Tombstones == "" {
 		return nil

@@ -23,7 +23,8 @@
 //
 // # On disk
 //
-//	lock                     one byte of it is locked for each leased record
+//	lock                     one byte of it is locked for each leased record, one by a
+//	                         reservation of space and one by an eviction
 //	records/ID/saved.json    describes the data; renaming it into place commits them
 //	records/ID/meta.json     later changes of the metadata, not synced
 //	records/ID/data-N/       the N-th data

@@ -15,15 +15,29 @@ const (
 	// leaseWait is how long to wait for a lease: removing or sweeping a record takes
 	// one for less than a millisecond, which should not cause an error.
 	leaseWait = 50 * time.Millisecond
-	// spaceWait is how long to wait for another process that makes space: it may have
+	// storeLockWait is how long to wait for another process that evicts records: it may have
 	// gigabytes to remove.
-	spaceWait = time.Minute
+	storeLockWait = time.Minute
 	// pollInterval is the time between two attempts to take a lock of another process.
 	pollInterval = 2 * time.Millisecond
-	// spaceLockOffset is the offset of the lock for making space. Records have higher
-	// ones.
-	spaceLockOffset = 0
 )
+
+// The offsets of the locks of the whole store. Those of records are between them.
+const (
+	spaceLockOffset    = 0
+	evictionLockOffset = 1<<62 + 1
+)
+
+// storeLock is a lock of the whole store, which one goroutine of all processes has.
+type storeLock struct {
+	token  chan struct{} // of the goroutine of this process that has the lock or waits for it; capacity 1
+	offset int64         // of its byte in the lock file
+	name   string        // for errors
+}
+
+func newStoreLock(offset int64, name string) storeLock {
+	return storeLock{make(chan struct{}, 1), offset, name}
+}
 
 // localLease is a lease that this process has.
 type localLease struct {
@@ -116,19 +130,19 @@ func (s *Store) leasedHere(id string) bool {
 	return s.leases[id] != nil
 }
 
-// lockSpace takes the lock for making space, of all goroutines and processes.
-func (s *Store) lockSpace(ctx context.Context) (unlock func(), err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, spaceWait, errors.New("another process holds the lock for more than a minute"))
+// lockStore takes a lock of the whole store.
+func (s *Store) lockStore(ctx context.Context, l *storeLock) (unlock func(), err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, storeLockWait, errors.New("another process holds the lock for more than a minute"))
 	defer cancel()
 	select {
-	case s.spaceToken <- struct{}{}:
+	case l.token <- struct{}{}:
 	case <-ctx.Done():
-		return nil, fmt.Errorf("lock disk space: %w", context.Cause(ctx))
+		return nil, fmt.Errorf("lock %s: %w", l.name, context.Cause(ctx))
 	}
 	for {
-		ok, err := s.tryLockSpace()
+		ok, err := s.tryLockStore(l)
 		if ok {
-			return func() { s.unlockSpace(); <-s.spaceToken }, nil
+			return func() { s.unlockStore(l); <-l.token }, nil
 		}
 		if err == nil {
 			select {
@@ -138,24 +152,24 @@ func (s *Store) lockSpace(ctx context.Context) (unlock func(), err error) {
 				err = context.Cause(ctx)
 			}
 		}
-		<-s.spaceToken
-		return nil, fmt.Errorf("lock disk space: %w", err)
+		<-l.token
+		return nil, fmt.Errorf("lock %s: %w", l.name, err)
 	}
 }
 
-func (s *Store) tryLockSpace() (bool, error) {
+func (s *Store) tryLockStore(l *storeLock) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return false, os.ErrClosed
 	}
-	return tryLock(s.lock, spaceLockOffset, false)
+	return tryLock(s.lock, l.offset, false)
 }
 
-func (s *Store) unlockSpace() {
+func (s *Store) unlockStore(l *storeLock) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.closed {
-		_ = unlock(s.lock, spaceLockOffset, 1) // cannot fail on an open file
+		_ = unlock(s.lock, l.offset, 1) // cannot fail on an open file
 	}
 }

@@ -3,6 +3,7 @@ package snapshot
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"os"
 	"slices"
@@ -20,6 +21,9 @@ type shortfall struct {
 	// them: the write is refused.
 	reserved int64
 }
+
+// nothing reports whether nothing is missing.
+func (l shortfall) nothing() bool { return l.none() && l.reserved <= 0 }
 
 // none reports whether nothing is missing for which records are evicted.
 func (l shortfall) none() bool { return l.budget <= 0 && l.disk <= 0 && l.records <= 0 }
@@ -208,45 +212,64 @@ func (s *Store) reserveRecord(owner string) error {
 	}, func() error { return nil })
 }
 
-// reserveSpace evicts records until there is no shortfall, then calls reserve. It holds
-// the lock for making space meanwhile.
+// reserveAttempts is how often a reservation evicts: others may take the room that it makes
+// before it has reserved it.
+const reserveAttempts = 3
+
+// reserveSpace calls reserve when there is no shortfall, after evicting records if it must. It
+// holds Store.space only while it looks and reserves, and looks again after an eviction.
 func (s *Store) reserveSpace(ctx context.Context, req *requester, lacks func([]*item) (shortfall, error), reserve func() error) error {
-	unlock, err := s.lockSpace(ctx)
+	_, l, err := s.tryReserve(ctx, lacks, reserve)
+	if err == nil && l.nothing() || err != nil && !errors.Is(err, ErrFull) {
+		return err
+	}
+	unlock, err := s.lockStore(ctx, &s.evictions)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if err := s.evictFor(req, lacks); err != nil {
-		return err
+	for attempt := 0; ; attempt++ { // first: the eviction before may have made enough room
+		items, l, err := s.tryReserve(ctx, lacks, reserve)
+		if err != nil || l.nothing() {
+			return err
+		}
+		if attempt == reserveAttempts {
+			return fullError(l)
+		}
+		victims, err := s.chooseVictims(items, req, l)
+		if err != nil {
+			return err
+		}
+		rest := l
+		for _, it := range victims {
+			rest = rest.without(it.Bytes)
+		}
+		if !rest.nothing() {
+			return fullError(rest) // evict nothing if it would not suffice
+		}
+		if _, err := s.evict(victims); err != nil {
+			return err
+		}
 	}
-	return reserve()
 }
 
-func (s *Store) evictFor(req *requester, lacks func([]*item) (shortfall, error)) error {
+// tryReserve calls reserve if there is no shortfall. Otherwise it returns the records that it
+// saw, and the shortfall.
+func (s *Store) tryReserve(ctx context.Context, lacks func([]*item) (shortfall, error), reserve func() error) ([]*item, shortfall, error) {
+	unlock, err := s.lockStore(ctx, &s.space)
+	if err != nil {
+		return nil, shortfall{}, err
+	}
+	defer unlock()
 	items, err := s.scan()
 	if err != nil {
-		return err
+		return nil, shortfall{}, err
 	}
 	l, err := lacks(items)
-	if err != nil || l.none() && l.reserved <= 0 {
-		return err
+	if err == nil && l.nothing() {
+		err = reserve()
 	}
-	victims, err := s.chooseVictims(items, req, l)
-	if err != nil {
-		return err
-	}
-	rest := l
-	for _, it := range victims {
-		rest = rest.without(it.Bytes)
-	}
-	if !rest.none() || rest.reserved > 0 {
-		return fullError(rest) // evict nothing if it would not suffice
-	}
-	_, l, err = s.evict(victims, l)
-	if err == nil && !l.none() {
-		err = fullError(l) // others took the free space meanwhile
-	}
-	return err
+	return items, l, err
 }
 
 func fullError(l shortfall) error { return &FullError{Missing: max(l.budget, l.disk, l.reserved, 0)} }
@@ -316,9 +339,9 @@ func (s *Store) chooseVictims(items []*item, req *requester, l shortfall) ([]*it
 	return out, nil
 }
 
-// evict removes victims, except those used since they were selected, and returns the
-// remaining shortfall.
-func (s *Store) evict(victims []*item, l shortfall) (removed []Removed, _ shortfall, err error) {
+// evict removes victims, except those used since they were selected. The caller holds
+// s.evictions.
+func (s *Store) evict(victims []*item) ([]Removed, error) {
 	going := make([]removal, 0, len(victims))
 	for _, it := range victims {
 		going = append(going, removal{it.id, func(now *item, _ *os.Root) (*Removed, error) {
@@ -328,9 +351,5 @@ func (s *Store) evict(victims []*item, l shortfall) (removed []Removed, _ shortf
 			return &Removed{Record: it.record(false), Why: Quota}, nil
 		}})
 	}
-	removed, err = s.removeAll(going)
-	for _, r := range removed {
-		l = l.without(r.Bytes)
-	}
-	return removed, l, err
+	return s.removeAll(going)
 }

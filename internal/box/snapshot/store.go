@@ -118,8 +118,9 @@ type Config struct {
 	// note of it. It returns the IDs of those that it could not note, with an error that says
 	// why: these stay, and a later Sweep announces them again. It may be called for some that
 	// then cannot be removed; the Store announces such a record again only if it was used
-	// meanwhile. It gets many at once where many go: other processes
-	// and writes wait meanwhile. It must not call the Store's Write or Create.
+	// meanwhile. It gets many at once where many go. Meanwhile other evictions wait, of all
+	// processes, and writes that need none go on. It must not call the Store's Write or
+	// Create, which may wait for it.
 	Removing func([]Removed) (stay []string, err error)
 
 	// step is called at each step of a write or removal, in tests.
@@ -141,16 +142,24 @@ const (
 // Store is a directory of records. Its methods may be called concurrently, also by
 // several processes that opened the same directory.
 type Store struct {
-	cfg        Config
-	log        *slog.Logger
-	now        func() time.Time
-	dir        string // absolute
-	root       *os.Root
-	records    *os.Root
-	lock       *os.File
-	lockInfo   fs.FileInfo
-	spaceToken chan struct{} // held by the goroutine that makes space; capacity 1
-	count      atomic.Int64  // of records: the last scan's, adjusted by own changes
+	cfg      Config
+	log      *slog.Logger
+	now      func() time.Time
+	dir      string // absolute
+	root     *os.Root
+	records  *os.Root
+	lock     *os.File
+	lockInfo fs.FileInfo
+	count    atomic.Int64 // of records: the last scan's, adjusted by own changes
+
+	// evictions is held by an eviction while it announces and removes records. An eviction
+	// loses the state of a box, so no two evict for the same lack. Only reservations that must
+	// evict wait for it. It is taken before space.
+	evictions storeLock
+	// space is held by a reservation from its look at the records until it has published what
+	// it takes, so that no two take the same room. That reads what changed of the records and
+	// replaces one file without a sync; nothing is announced or removed meanwhile.
+	space storeLock
 
 	mu     sync.Mutex
 	closed bool                   // guarded by mu
@@ -167,7 +176,8 @@ type Store struct {
 func Open(cfg Config) (_ *Store, err error) {
 	s := &Store{
 		cfg: cfg, log: cfg.Log, now: cfg.Now,
-		spaceToken: make(chan struct{}, 1), leases: make(map[string]*localLease), noted: make(map[string]time.Time), usage: newUsage(),
+		evictions: newStoreLock(evictionLockOffset, "evictions"), space: newStoreLock(spaceLockOffset, "disk space"),
+		leases: make(map[string]*localLease), noted: make(map[string]time.Time), usage: newUsage(),
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)

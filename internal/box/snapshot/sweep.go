@@ -174,7 +174,7 @@ func (s *Store) doubtDisk(short bool) bool {
 
 // sweepSpace evicts records until the limits of Config hold, of the disk those of sweepable.
 func (s *Store) sweepSpace(ctx context.Context) ([]Removed, error) {
-	unlock, err := s.lockSpace(ctx)
+	unlock, err := s.lockStore(ctx, &s.evictions)
 	if err != nil {
 		return nil, err
 	}
@@ -198,6 +198,5 @@ func (s *Store) sweepSpace(ctx context.Context) ([]Removed, error) {
 	if err != nil {
 		return nil, err
 	}
-	removed, _, err := s.evict(victims, l)
-	return removed, err
+	return s.evict(victims)
 }
