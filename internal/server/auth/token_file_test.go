@@ -263,6 +263,34 @@ func TestOpen_RevokesWithinTwoSeconds(t *testing.T) {
 	})
 }
 
+// TestOpen_RotatedToken: a token that takes the place of another one in the file is accepted
+// within two seconds, and the other one refused.
+func TestOpen_RotatedToken(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens.toml")
+	before, old := newToken(t, "alice", time.Time{}, Use)
+	after, replacement := newToken(t, "alice", time.Time{}, Use)
+	write(t, path, old.Entry())
+	synctest.Test(t, func(t *testing.T) {
+		v, err := Open(Config{TokensFile: path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer v.Close()
+		if _, err := v.Verify(t.Context(), after); refusedFor(t, err) != Unknown {
+			t.Errorf("the new token before it is in the file: %v", err)
+		}
+		write(t, path, replacement.Entry())
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if id, err := v.Verify(t.Context(), after); err != nil || id.Owner != "token alice" {
+			t.Errorf("two seconds after the rotation, the new token: %+v, %v", id, err)
+		}
+		if _, err := v.Verify(t.Context(), before); refusedFor(t, err) != Unknown {
+			t.Errorf("two seconds after the rotation, the old token: %v", err)
+		}
+	})
+}
+
 // TestOpen_WarnsOfReadableFile: the server accepts a file that other users can read, and
 // warns.
 func TestOpen_WarnsOfReadableFile(t *testing.T) {
