@@ -17,6 +17,13 @@ import (
 // any other detail it has the signature and documentation.
 const DetailSchema = "schema"
 
+// The other details, which programs may ask for.
+const (
+	detailFull       = "full"
+	detailSignatures = "signatures" // a line as of a search
+	detailNames      = "names"
+)
+
 type describeQuery struct {
 	Names    []string `json:"names"`
 	Detail   string   `json:"detail"` // "": the documentation
@@ -79,7 +86,24 @@ func (b *Broker) Describe(ctx context.Context, names []string, detail string, l 
 // describe answers a program. Entries without a name are notes.
 func (r *Run) describe(ctx context.Context, in describeQuery) (any, error) {
 	l := LanguageOf(in.Language)
-	described, notes, err := r.b.Describe(ctx, in.Names, in.Detail, l)
+	var described []Entry
+	var notes []string
+	var err error
+	switch in.Detail {
+	case "", detailFull, DetailSchema:
+		described, notes, err = r.b.Describe(ctx, in.Names, in.Detail, l)
+	case detailSignatures, detailNames:
+		described, notes, err = r.b.Lines(ctx, in.Names, l)
+		for i := range described {
+			if e := &described[i]; in.Detail == detailNames {
+				e.Text = e.Named()
+			} else {
+				e.Text = e.Line
+			}
+		}
+	default:
+		err = &Error{Code: InvalidArguments, Message: fmt.Sprintf("invalid detail %q: take %q, %q, %q or %q", brief(in.Detail), detailNames, detailSignatures, detailFull, DetailSchema)}
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -301,7 +301,11 @@ func unknownTool(tools []Tool, server string, ambiguous bool, word string, l Lan
 	} else {
 		hint += fmt.Sprintf("tools.describe(%q)", id)
 	}
-	return &Error{Server: server, Code: UnknownTool, Message: fmt.Sprintf("there is no tool %q in %s%s", brief(word), serverPath(server, ambiguous), hint)}
+	e := &Error{Server: server, Code: UnknownTool, Message: fmt.Sprintf("there is no tool %q in %s%s", brief(word), serverPath(server, ambiguous), hint)}
+	if len(word) <= maxName && visible.IsPlain(word) {
+		e.Tool = word
+	}
+	return e
 }
 
 // split splits "server.tool". Names of servers may contain dots: the longest that

@@ -174,6 +174,10 @@ func TestPrograms_mistakes(t *testing.T) {
 		{"javascript", "const d = await tools.describe('my_server'); console.log(d.includes('Does version.'), d === await tools.describe(tools.my_server))", "true true\n"},
 		{"python", "import json; print(json.loads(tools.describe('my_server.add', detail='schema'))['input_schema']['required'])", "['a']\n"},
 		{"javascript", "console.log(JSON.parse(await tools.describe(tools.my_server.add, {detail: 'schema'})).input_schema.required)", "[ 'a' ]\n"},
+		{"python", "print(tools.describe('my_server.add', detail='names'))\nprint(tools.describe('my_server.add', detail='signatures'))", "my-server.add\ntools.my_server.add(*, a: int, b: int = 1, many: list[str] = ..., note: str = ...) -> Any  # Does add.\n"},
+		{"javascript", "console.log(await tools.describe('my_server.add', {detail: 'names'}))", "my-server.add\n"},
+		{"python", caught("tools.describe('my_server.add', detail='all')"), "ToolError: invalid detail \"all\": take \"names\", \"signatures\", \"full\" or \"schema\" [invalid_arguments]\n"},
+		{"python", "try:\n    tools.my_server.ad(a=1)\nexcept ToolError as e:\n    print(e.server, e.tool)", "my-server ad\n"},
 		// Searches are lists, and say what they leave out.
 		{"python", "found = tools.search('', limit=2)\nprint(len(found), str(found).splitlines()[-1])\nprint(await tools.search('add') == tools.search('add'))", "2 # 15 more match: narrow the query, or raise limit (to 100)\nTrue\n"},
 		{"python", "tools.search('nonsense')", "# no tool matches \"nonsense\": search without words to list all\n"},
@@ -193,6 +197,9 @@ func TestPrograms_mistakes(t *testing.T) {
 		{"python", caught("x = []; x.append(x); tools.my_server.add(a=x)"), "ValueError: Circular reference detected\n"},
 		{"javascript", "try { await tools.my_server.add({a: 0 / 0}) } catch (e) { console.log(e.reason, e.code, e.server, e.tool) }", "invalid arguments: a: JSON has no number NaN; pass null or leave it out invalid_arguments my_server add\n"},
 		{"javascript", "try { await callTool('my_server.add', {a: 1, many: [{'my key': {deep: [1, -1 / 0]}}]}) } catch (e) { console.log(e.reason.split(';')[0]) }", "invalid arguments: many[0][\"my key\"].deep[1]: JSON has no number -Infinity\n"},
+		// So are strings that are not Unicode text.
+		{"python", caught("tools.my_server.add(a=1, note='a\\udc80')"), "ToolError: my_server.add: invalid arguments: a string has the lone surrogate '\\udc80', which no tool can receive; pass s.encode('utf-8', 'replace').decode() [invalid_arguments]\n"},
+		{"javascript", "try { await tools.my_server.add({a: 1, note: 'a\\udc80'}) } catch (e) { console.log(e.reason, e.code) }", "invalid arguments: a string has a lone surrogate, which no tool can receive; pass text.replace(/\\p{Surrogate}/gu, '?') invalid_arguments\n"},
 		{"javascript", "console.log(await tools.my_server.add({a: 1n, b: 2}))", "{ sum: 3 }\n"},
 		// A call that was not awaited leaves no warning behind.
 		{"python", "import gc; await asyncio.sleep(0)\nlater = tools.my_server.add(a=1)", "Note: 1 tool call was not awaited and did not run: tools.my_server.add\n"},

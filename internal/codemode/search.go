@@ -34,6 +34,9 @@ type Entry struct {
 	Parameters       []parameter `json:"parameters,omitempty"`
 }
 
+// Named returns the name of the tool with its mark.
+func (e Entry) Named() string { return strings.TrimSpace(e.Name + " " + e.Mark) }
+
 func entryOf(t Tool) Entry {
 	return Entry{Name: t.Server + "." + t.Name, Server: t.Server, ServerIdentifier: serverIdentifier(t.Server), Identifier: identifier(t.Name)}
 }

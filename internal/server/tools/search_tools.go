@@ -68,7 +68,7 @@ type toolsOut struct {
 func (o *toolsOut) list(found []codemode.Entry, detail string) {
 	for _, f := range found {
 		if detail == "names" {
-			o.Tools = append(o.Tools, strings.TrimSpace(f.Name+" "+f.Mark))
+			o.Tools = append(o.Tools, f.Named())
 		} else {
 			o.Tools = append(o.Tools, f.Line)
 		}

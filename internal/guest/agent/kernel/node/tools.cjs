@@ -85,21 +85,27 @@ function exchange(path, data, call) {
   });
 }
 
-// encode returns a request as JSON. JSON has no NaN and no infinity: JSON.stringify would
-// make them null, and the tool would do something else than what the code says.
+const LONE_SURROGATE = /\p{Surrogate}/u; // isWellFormed of strings needs Node.js 20
+
+// encode returns a request as JSON. JSON has no NaN, no infinity and no lone surrogates:
+// JSON.stringify and the host would replace them, and the tool would do something else than
+// what the code says.
 function encode(payload) {
   const paths = new Map(); // of objects, below the arguments
   return JSON.stringify(payload, function (key, value) {
     if (typeof value === 'bigint') value = Number(value);
     const number = typeof value === 'number' || value instanceof Number;
+    const { server, tool, name } = payload;
+    const invalid = (text) => new ToolError('invalid arguments: ' + text, { code: 'invalid_arguments', server, tool: String(tool || name).slice(0, 200) });
+    if (typeof value === 'string' && LONE_SURROGATE.test(value)) {
+      throw invalid("a string has a lone surrogate, which no tool can receive; pass text.replace(/\\p{Surrogate}/gu, '?')");
+    }
     if (!number && (value === null || typeof value !== 'object')) return value;
     const holder = paths.get(this) || '';
     const part = Array.isArray(this) ? `[${key}]` : /^[A-Za-z_$][\w$]*$/.test(key) ? `.${key}` : `[${JSON.stringify(key)}]`;
     const path = this === payload || key === '' ? '' : holder + part;
     if (number && !Number.isFinite(Number(value))) {
-      const { server, tool, name } = payload;
-      throw new ToolError(`invalid arguments: ${path.replace(/^\./, '').slice(0, 200)}: JSON has no number ${value}; pass null or leave it out`,
-        { code: 'invalid_arguments', server, tool: String(tool || name).slice(0, 200) });
+      throw invalid(`${path.replace(/^\./, '').slice(0, 200)}: JSON has no number ${value}; pass null or leave it out`);
     }
     if (!number) paths.set(value, path);
     return value;

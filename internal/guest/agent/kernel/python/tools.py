@@ -87,7 +87,11 @@ def encode_call(method, payload):
             raise
         raise ToolError("invalid arguments: %s: JSON has no number %s; pass None or leave it out" % (found[0][:200], found[1]),
                         "invalid_arguments", payload.get("server"), payload.get("tool", payload.get("name"))) from None
-    body = text.encode("utf-8", "replace")
+    try:
+        body = text.encode("utf-8")
+    except UnicodeEncodeError as e:  # of a file name that is no text, for example
+        raise ToolError("invalid arguments: a string has the lone surrogate %s, which no tool can receive; pass s.encode('utf-8', 'replace').decode()"
+                        % ascii(text[e.start]), "invalid_arguments", payload.get("server"), payload.get("tool", payload.get("name"))) from None
     header = {"token": bridge["token"], "method": method, "length": len(body)}
     return json.dumps(header).encode() + b"\n" + body
 
