@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -35,7 +36,7 @@ type server struct {
 	program string
 	dir     string // of everything
 	tokens  map[string]string
-	port    string // "0" until the first start
+	port    string
 
 	mu       sync.Mutex
 	cmd      *exec.Cmd     // guarded by mu
@@ -51,7 +52,7 @@ func (s *server) url() string {
 	return s.endpoint
 }
 
-// prepare makes the tokens.
+// prepare makes the tokens and chooses the port.
 func (s *server) prepare(ctx context.Context) error {
 	for _, owner := range append([]string{"metrics"}, owners...) {
 		args := []string{"token", "new", "--name", owner, "--tokens-file", filepath.Join(s.dir, "tokens.toml")}
@@ -64,13 +65,28 @@ func (s *server) prepare(ctx context.Context) error {
 		}
 		s.tokens[owner] = strings.TrimSpace(string(out))
 	}
-	s.port = "0"
-	return nil
+	var err error
+	s.port, err = freePort()
+	return err
+}
+
+// freePort returns a port that no connection of another program gets while the server is
+// down: the kernel hands out those from 32768.
+func freePort() (string, error) {
+	var err error
+	for range 20 {
+		port := strconv.Itoa(20000 + rand.IntN(12000))
+		var l net.Listener
+		if l, err = net.Listen("tcp", "127.0.0.1:"+port); err == nil {
+			return port, l.Close()
+		}
+	}
+	return "", fmt.Errorf("find a free port: %w", err)
 }
 
 var endpointLine = regexp.MustCompile(`http://127\.0\.0\.1:(\d+)/mcp`)
 
-// start starts the server, after the first time on the same port.
+// start starts the server, always on the same port.
 func (s *server) start(ctx context.Context) error {
 	args := append([]string{"serve", "--port", s.port, "--state-dir", s.state(), "--tokens-file", filepath.Join(s.dir, "tokens.toml")}, flags...)
 	cmd := exec.Command(s.program, args...)
@@ -108,7 +124,7 @@ func (s *server) start(ctx context.Context) error {
 	select {
 	case m := <-found:
 		s.mu.Lock()
-		s.endpoint, s.port = m[0], m[1]
+		s.endpoint = m[0]
 		s.mu.Unlock()
 		return nil
 	case <-ended:
