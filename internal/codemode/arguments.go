@@ -193,6 +193,25 @@ func (b *Broker) hintFor(t Tool, arguments json.RawMessage, err error) error {
 	return &hinted
 }
 
+// maxCompared bounds the comparisons of names that a program gives with those that a tool
+// declares: each takes some microseconds, and the program may give thousands.
+const maxCompared = 2000
+
+// A speller knows names, and suggests one for a misspelt one. After maxCompared comparisons it
+// suggests nothing.
+type speller struct {
+	known []string
+	made  int // comparisons
+}
+
+func (s *speller) near(word string) string {
+	if s.made >= maxCompared {
+		return ""
+	}
+	s.made += len(s.known)
+	return nearest.Of(word, s.known)
+}
+
 // misspelt returns an argument that a schema permits without declaring it, and the
 // declared argument that it probably stands for. Most servers ignore arguments that they
 // do not know, and the program would not notice.
@@ -201,12 +220,12 @@ func misspelt(schema *jsonschema.Schema, instance map[string]any) (name, near st
 		len(schema.AllOf)+len(schema.AnyOf)+len(schema.OneOf) > 0 || schema.If != nil || len(schema.DependentSchemas) > 0 {
 		return "", "" // other arguments are declared
 	}
-	known := sortedKeys(schema.Properties)
+	known := speller{known: sortedKeys(schema.Properties)}
 	for _, name := range sortedKeys(instance) {
 		if schema.Properties[name] != nil {
 			continue
 		}
-		if near := nearest.Of(name, known); near != "" {
+		if near := known.near(name); near != "" {
 			if _, given := instance[near]; !given {
 				return name, near
 			}
@@ -231,11 +250,11 @@ func nullNames(schema *jsonschema.Schema, instance map[string]any) string {
 // unknownNames names the arguments that the schema does not have, and what they may be
 // misspellings of.
 func unknownNames(schema *jsonschema.Schema, instance map[string]any) string {
-	known := sortedKeys(schema.Properties)
+	known := speller{known: sortedKeys(schema.Properties)}
 	text := ""
 	for _, name := range sortedKeys(instance) {
 		if schema.Properties[name] == nil && len(text) < 500 {
-			text += fmt.Sprintf("; the tool has no argument %q%s", brief(name), suggest(name, known))
+			text += fmt.Sprintf("; the tool has no argument %q%s", brief(name), didYouMean(known.near(name)))
 		}
 	}
 	return text

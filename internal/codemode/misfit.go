@@ -44,7 +44,8 @@ func misfitText(schema *jsonschema.Schema, arguments map[string]any, more string
 // misfits collects where a value does not fit a schema. It knows the common parts of JSON Schema.
 type misfits struct {
 	root  *jsonschema.Schema
-	steps int // that may still be made
+	steps int  // that may still be made
+	trial bool // only whether something is found counts
 	found []string
 }
 
@@ -70,7 +71,7 @@ func joined(path, name string) string {
 
 // fits reports whether a value fits a schema, as far as check knows.
 func (f *misfits) fits(schema *jsonschema.Schema, value any) bool {
-	trial := misfits{root: f.root, steps: f.steps}
+	trial := misfits{root: f.root, steps: f.steps, trial: true}
 	trial.check(schema, value, "")
 	f.steps = trial.steps
 	return len(trial.found) == 0
@@ -230,10 +231,17 @@ func (f *misfits) checkObject(schema *jsonschema.Schema, value map[string]any, p
 		}
 	}
 	for _, name := range sortedKeys(value) {
+		if f.steps <= 0 || len(f.found) >= maxMisfits {
+			return
+		}
 		if p := schema.Properties[name]; p != nil {
 			f.check(p, value[name], joined(path, name))
 		} else if path != "" && falsy(schema.AdditionalProperties) && len(schema.PatternProperties) == 0 {
-			f.add(path, "there is no %q%s", brief(name), suggest(name, sortedKeys(schema.Properties)))
+			near := ""
+			if !f.trial { // it takes as long as many steps
+				near = suggest(name, sortedKeys(schema.Properties))
+			}
+			f.add(path, "there is no %q%s", brief(name), near)
 		}
 	}
 }

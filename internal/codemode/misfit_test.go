@@ -3,6 +3,8 @@ package codemode
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -110,5 +112,76 @@ func TestHintFor(t *testing.T) {
 		if got := b.hintFor(tool, json.RawMessage(arguments), failed); got.Error() != want {
 			t.Errorf("%s: got %q, want %q", arguments, got, want)
 		}
+	}
+}
+
+// longNames returns names of 40 bytes that a tool may declare.
+func longNames(n int) []string {
+	names := make([]string, n)
+	for i := range names {
+		names[i] = fmt.Sprintf("%s%05d", strings.Repeat("abcde", 7), i)
+	}
+	return names
+}
+
+// TestMisspelt_ManyNames: a program that gives thousands of names gets no suggestion for each.
+func TestMisspelt_ManyNames(t *testing.T) {
+	schema := &jsonschema.Schema{Type: "object", Properties: map[string]*jsonschema.Schema{"zoom_level": {}}}
+	for _, name := range longNames(99) {
+		schema.Properties[name] = &jsonschema.Schema{}
+	}
+	instance := map[string]any{"zoom_levle": 1}
+	if name, near := misspelt(schema, instance); name != "zoom_levle" || near != "zoom_level" {
+		t.Errorf("got %q and %q", name, near)
+	}
+	if text := unknownNames(schema, instance); !strings.Contains(text, "did you mean zoom_level?") {
+		t.Errorf("got %q", text)
+	}
+	for i := range maxCompared / len(schema.Properties) {
+		instance[fmt.Sprintf("other%d", i)] = 1
+	}
+	if name, near := misspelt(schema, instance); name != "" {
+		t.Errorf("after %d names: got %q and %q, want no more comparisons", len(instance)-1, name, near)
+	}
+}
+
+// TestMisfit_TrialsSuggestNothing: which of several alternatives a value fits is found without a
+// search for the names that it may have meant.
+func TestMisfit_TrialsSuggestNothing(t *testing.T) {
+	closed := &jsonschema.Schema{Not: &jsonschema.Schema{}}
+	other := &jsonschema.Schema{Type: "object", AdditionalProperties: closed, Properties: make(map[string]*jsonschema.Schema)}
+	for _, name := range longNames(100) {
+		other.Properties[name] = &jsonschema.Schema{}
+	}
+	given := strings.Repeat("xy", 20)
+	within := func(s *jsonschema.Schema) *jsonschema.Schema {
+		return &jsonschema.Schema{Properties: map[string]*jsonschema.Schema{"o": s}}
+	}
+	schema := &jsonschema.Schema{Properties: map[string]*jsonschema.Schema{"l": {Items: &jsonschema.Schema{AnyOf: []*jsonschema.Schema{within(other), within(&jsonschema.Schema{})}}}}}
+	const items = 1000
+	var list []any
+	for range items {
+		list = append(list, map[string]any{"o": map[string]any{given: 1.0}})
+	}
+	begun := time.Now()
+	suggest(given, sortedKeys(other.Properties))
+	one := time.Since(begun)
+	begun = time.Now()
+	f := misfits{root: schema, steps: maxMisfitSteps}
+	f.check(schema, map[string]any{"l": list}, "")
+	if took := time.Since(begun); took > items/4*one || len(f.found) > 0 {
+		t.Errorf("found %q in %s; a suggestion takes %s", f.found, took, one)
+	}
+
+	// Nor are there more suggestions than the error has room for.
+	value := make(map[string]any)
+	for i := range items {
+		value[given+strconv.Itoa(i)] = 1.0
+	}
+	begun = time.Now()
+	f = misfits{root: schema, steps: maxMisfitSteps}
+	f.check(other, value, "o")
+	if took := time.Since(begun); took > items/4*one || len(f.found) != maxMisfits {
+		t.Errorf("found %q in %s; a suggestion takes %s", f.found, took, one)
 	}
 }

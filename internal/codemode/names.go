@@ -336,11 +336,13 @@ func splitAt(name string, servers []string) (server, tool string, ok bool) {
 	return server, tool, ok
 }
 
-func suggest(word string, names []string) string {
-	if near := nearest.Of(word, names); near != "" {
-		return fmt.Sprintf("; did you mean %s?", near)
+func suggest(word string, names []string) string { return didYouMean(nearest.Of(word, names)) }
+
+func didYouMean(near string) string {
+	if near == "" {
+		return ""
 	}
-	return ""
+	return fmt.Sprintf("; did you mean %s?", near)
 }
 
 // maxListed bounds the names in a message.

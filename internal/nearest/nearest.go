@@ -26,11 +26,12 @@ func Of(word string, names []string) string {
 		if short == 0 || len(name) > maxWord {
 			continue
 		}
-		c.letters, c.bytes = distance(w, c.plain), distance(word, name)
+		c.letters = distance(w, c.plain)
 		part := short >= 3 && (2*short >= long && strings.Contains(w, c.plain) || 3*short >= 2*long && strings.Contains(c.plain, w))
 		if !similar(w, c.plain, c.letters) && !part {
 			continue
 		}
+		c.bytes = distance(word, name)
 		switch order := cmp.Or(cmp.Compare(c.letters, best.letters), cmp.Compare(c.bytes, best.bytes)); {
 		case order < 0:
 			best, tie = c, false
@@ -76,13 +77,13 @@ var separators = strings.NewReplacer("_", "", "-", "", " ", "")
 // distance is the number of bytes to insert, delete, change or swap with a neighbor to
 // turn a into b.
 func distance(a, b string) int {
-	var before []int
-	previous := make([]int, len(b)+1)
+	n := len(b) + 1
+	rows := make([]int, 3*n)
+	before, previous, row := rows[:n], rows[n:2*n], rows[2*n:] // before is of no use for the first letter of a
 	for j := range previous {
 		previous[j] = j
 	}
 	for i := range len(a) {
-		row := make([]int, len(b)+1)
 		row[0] = i + 1
 		for j := range len(b) {
 			cost := 1
@@ -94,7 +95,7 @@ func distance(a, b string) int {
 				row[j+1] = min(row[j+1], before[j-1]+1)
 			}
 		}
-		before, previous = previous, row
+		before, previous, row = previous, row, before
 	}
 	return previous[len(b)]
 }
