@@ -147,7 +147,7 @@ func (a *Approver) resume(c Caller) (r *run, again *mcp.CallToolResult, err erro
 	q.timer.Stop()
 	delete(a.byToken, q.token)
 	r.attended, r.late = true, false
-	a.cameBackLocked(r)
+	a.forgetExpiredLocked(r.did) // its client has come back for the result
 	r.attendant.Store(&c.Attendant)
 	r.releaseLocked()
 	a.mu.Unlock()
@@ -292,7 +292,7 @@ func (a *Approver) expire(q *question) {
 	}
 	decided := q.run.refuseLocked(&codemode.Error{Code: codemode.ApprovalExpired,
 		Message: fmt.Sprintf("the user did not answer the question about the call within %v; the tool was not called", a.o.Expiry)})
-	a.rememberLocked(q.run)
+	a.rememberLocked(q.run, decided)
 	a.mu.Unlock()
 	a.audit(decided, expired)
 }

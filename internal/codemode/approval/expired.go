@@ -9,8 +9,9 @@ import (
 )
 
 const (
-	// maxExpired bounds the runs whose expiry is remembered, and expiredFor the time.
-	maxExpired = 1000
+	// maxExpired bounds the requests whose expiry is remembered, up to three for a run, and
+	// expiredFor the time.
+	maxExpired = 3000
 	expiredFor = time.Hour
 	// maxWritten bounds the tools in an Expired.
 	maxWritten = 10
@@ -24,6 +25,8 @@ type Expired struct {
 	// their first calls and safe to show, at most maxWritten. More tools are left out.
 	Writes []string
 	More   int
+
+	requests []requestID // that a repetition is recognized by
 }
 
 // A requestID is what requests have in common that may begin the same run.
@@ -33,7 +36,10 @@ type requestID struct {
 	key     string
 }
 
-func (c Caller) id() requestID { return requestID{c.Owner, c.Session, c.Key} }
+func (c Caller) id(key string) requestID { return requestID{c.Owner, c.Session, key} }
+
+// programIn identifies requests that run the same program in a box which they name.
+func (c Caller) programIn(box string) requestID { return c.id(c.Program + " in " + box) }
 
 // Called records that the run of a context has begun a call. It is for [codemode.Options].
 func (a *Approver) Called(ctx context.Context, t codemode.Tool) {
@@ -56,19 +62,31 @@ func (a *Approver) Called(ctx context.Context, t codemode.Tool) {
 	}
 }
 
-// rememberLocked remembers that the question of a run has expired while no request waited for the
-// run. A task keeps the result of its run, and other clients are still waiting.
-func (a *Approver) rememberLocked(r *run) {
-	if r.caller.ByResult && !r.caller.Task && !r.attended {
-		r.did.At = time.Now()
-		a.expired.Add(r.caller.id(), r.did)
+// rememberLocked remembers that the question of a run has expired, with the calls that it had
+// asked about, while no request waited for the run. A task keeps the result of its run, and other
+// clients are still waiting.
+func (a *Approver) rememberLocked(r *run, calls []*pendingCall) {
+	c := r.caller
+	if !c.ByResult || c.Task || r.attended {
+		return
+	}
+	r.did.At = time.Now()
+	// A repetition may name the box that the server made for the first request, as for Recall.
+	r.did.requests = []requestID{c.id(c.Key), c.id(r.key)}
+	if len(calls) > 0 {
+		r.did.requests = append(r.did.requests, c.programIn(calls[0].Box))
+	}
+	for _, id := range r.did.requests {
+		a.expired.Add(id, r.did)
 	}
 }
 
-// cameBackLocked forgets that a run has expired: its client has come back for the result.
-func (a *Approver) cameBackLocked(r *run) {
-	if did, ok := a.expired.Peek(r.caller.id()); ok && did == r.did {
-		a.expired.Remove(r.caller.id())
+// forgetExpiredLocked forgets that a run has expired.
+func (a *Approver) forgetExpiredLocked(did *Expired) {
+	for _, id := range did.requests {
+		if now, ok := a.expired.Peek(id); ok && now == did {
+			a.expired.Remove(id)
+		}
 	}
 }
 
@@ -81,11 +99,14 @@ func (a *Approver) Expired(c Caller) (e Expired, ok bool) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	did, ok := a.expired.Peek(c.id())
+	did, ok := a.expired.Peek(c.id(c.Key))
+	if !ok && c.Box != "" {
+		did, ok = a.expired.Peek(c.programIn(c.Box))
+	}
 	if !ok {
 		return Expired{}, false
 	}
-	a.expired.Remove(c.id())
+	a.forgetExpiredLocked(did)
 	e = *did
 	e.Writes = slices.Clone(did.Writes) // the run may go on
 	return e, time.Since(e.At) < expiredFor

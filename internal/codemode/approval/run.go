@@ -25,6 +25,7 @@ type Caller struct {
 	Key     string // digest of the request: a later one continues it only if it is the same
 	// Program is the digest of the request but for the box that it names. See [Approver.Recall].
 	Program string
+	Box     string // that the request names; "" leaves the choice to the server
 	// Elicit asks the client; nil if it is asked by a result, or not at all.
 	Elicit func(context.Context, *mcp.ElicitParams) (*mcp.ElicitResult, error)
 	// ByResult says that the client answers input-required results.

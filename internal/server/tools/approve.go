@@ -46,7 +46,7 @@ func (c *Call) approvable(ctx context.Context, approver *approval.Approver, req 
 		caller.Elicit = elicitor(req.Session, c.progress)
 	}
 	if caller.ByResult || caller.State != "" {
-		caller.Key, caller.Program = requestDigests(req.Params)
+		caller.Key, caller.Program, caller.Box = requestDigests(req.Params)
 	}
 	c.byResult = caller.ByResult
 	if before, ok := approver.Expired(caller); ok {
@@ -197,8 +197,8 @@ func CanElicit(caps *mcp.ClientCapabilities) bool {
 }
 
 // requestDigests returns the same digests for calls of the same tool with equal arguments. For
-// program the box that they name need not be equal.
-func requestDigests(p *mcp.CallToolParamsRaw) (request, program string) {
+// program the box that they name, which is returned too, need not be equal.
+func requestDigests(p *mcp.CallToolParamsRaw) (request, program, box string) {
 	digest := func(arguments json.RawMessage) string {
 		if same, err := codemode.Canonical(arguments); err == nil {
 			arguments = same
@@ -212,16 +212,17 @@ func requestDigests(p *mcp.CallToolParamsRaw) (request, program string) {
 	request = digest(p.Arguments)
 	var named map[string]json.RawMessage
 	if json.Unmarshal(p.Arguments, &named) != nil {
-		return request, request
+		return request, request, ""
 	}
 	for _, id := range []string{"session_id", "context_id"} {
+		_ = json.Unmarshal(named[id], &box) // else the call is refused
 		delete(named, id)
 	}
 	rest, err := json.Marshal(named)
 	if err != nil {
-		return request, request
+		return request, request, ""
 	}
-	return request, digest(rest)
+	return request, digest(rest), box
 }
 
 // recordResult is recordFields for the result of code that an earlier request began.
