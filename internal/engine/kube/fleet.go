@@ -36,9 +36,9 @@ const (
 	// maxGap is the longest time between two looks at a Lease that prove something about the
 	// time between: when the cluster does not answer, no server can renew its Lease.
 	maxGap = goneAfter / 4
-	// freshFor is how long an answer about a server that lives is used again.
+	// freshFor is how long an answer about a server that lives, or has no Lease, is used again.
 	freshFor = time.Second
-	// maxServers bounds the servers that an engine remembers.
+	// maxServers bounds the servers that an engine remembers, and the names without a Lease.
 	maxServers = 1000
 )
 
@@ -151,7 +151,7 @@ func (e *Engine) Server(ctx context.Context, name string) (fleet.Server, error) 
 	lease, err := e.api.GetLease(ctx, e.namespace, leasePrefix+name)
 	switch {
 	case kubeapi.Code(err) == http.StatusNotFound:
-		e.servers.forget(name)
+		e.servers.miss(name, time.Now())
 		return fleet.Server{Gone: true}, nil
 	case err != nil:
 		return fleet.Server{}, fmt.Errorf("look for server %s: %w", name, unavailable(err))
@@ -181,15 +181,21 @@ type sighting struct {
 
 // sightings are the servers that an engine has looked for lately.
 type sightings struct {
-	mu     sync.Mutex
-	seen   map[string]*sighting // guarded by mu
-	unused rate.Sometimes       // of warnings about addresses that are not used
+	mu   sync.Mutex
+	seen map[string]*sighting // guarded by mu
+	// missing has when servers had no Lease. Clients go on naming servers that have ended, and
+	// may make up names: these must not displace the sightings of others.
+	missing map[string]time.Time // guarded by mu
+	unused  rate.Sometimes       // of warnings about addresses that are not used
 }
 
-// fresh returns what is known of a server that was seen to live just now.
+// fresh returns what is known of a server that was seen to live, or to have no Lease, just now.
 func (ss *sightings) fresh(name string, now time.Time) (fleet.Server, bool) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
+	if at, ok := ss.missing[name]; ok && now.Sub(at) < freshFor {
+		return fleet.Server{Gone: true}, true
+	}
 	s := ss.seen[name]
 	if s == nil || s.server.Gone || now.Sub(s.last) >= freshFor {
 		return fleet.Server{}, false
@@ -197,10 +203,15 @@ func (ss *sightings) fresh(name string, now time.Time) (fleet.Server, bool) {
 	return s.server, true
 }
 
-func (ss *sightings) forget(name string) {
+// miss learns that a server has no Lease.
+func (ss *sightings) miss(name string, now time.Time) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	delete(ss.seen, name)
+	if ss.missing == nil || len(ss.missing) >= maxServers {
+		ss.missing = make(map[string]time.Time)
+	}
+	ss.missing[name] = now
 }
 
 // see learns that the Lease of a server has a version, and returns what is known of the
@@ -208,6 +219,7 @@ func (ss *sightings) forget(name string) {
 func (ss *sightings) see(name, version string, at netip.AddrPort, now time.Time) fleet.Server {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
+	delete(ss.missing, name)
 	s := ss.seen[name]
 	if s == nil {
 		if ss.seen == nil {

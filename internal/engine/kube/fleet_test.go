@@ -91,6 +91,37 @@ func TestServer_WithoutLeaseIsGone(t *testing.T) {
 	}
 }
 
+// TestServer_WithoutLeaseIsAskedForOnce: clients repeat requests that name a server which has ended.
+func TestServer_WithoutLeaseIsAskedForOnce(t *testing.T) {
+	asked := 0
+	e, _ := failing(t, func(w http.ResponseWriter, _ *http.Request) {
+		asked++
+		http.Error(w, "{}", http.StatusNotFound)
+	})
+	begun := time.Now()
+	for range 10 {
+		if s, err := e.Server(t.Context(), otherServer); err != nil || !s.Gone {
+			t.Fatalf("got %+v, %v; want that it is gone", s, err)
+		}
+	}
+	if most := 1 + int(time.Since(begun)/freshFor); asked > most {
+		t.Errorf("the cluster was asked %d times, want %d at most", asked, most)
+	}
+	ss, now := &e.servers, time.Now()
+	if ss.see(otherServer, "1", netip.AddrPort{}, now).Gone {
+		t.Error("a server whose Lease is there counts as gone")
+	}
+	if s, ok := ss.fresh(otherServer, now); !ok || s.Gone {
+		t.Errorf("then: got %+v, %t", s, ok)
+	}
+	for i := range 2 * maxServers {
+		ss.miss(fmt.Sprintf("%016x", i), now)
+	}
+	if _, ok := ss.fresh(otherServer, now); !ok || len(ss.missing) > maxServers {
+		t.Errorf("%d names without a Lease are remembered; the server that lives is: %t", len(ss.missing), ok)
+	}
+}
+
 // TestSightings_SilenceMustBeWatched: a Lease that was not looked at proves nothing, since
 // the cluster may have been down.
 func TestSightings_SilenceMustBeWatched(t *testing.T) {
