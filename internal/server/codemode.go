@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -19,14 +20,33 @@ const codeModeParam = "codemode"
 // declinesCodeMode reports whether the URL of a request leaves out code mode. Each request
 // of a client has it, since the client configures it as part of the endpoint.
 func declinesCodeMode(r *http.Request) bool {
+	with, ok := codeModeValues[codeModeValue(r)]
+	return ok && !with
+}
+
+// codeModeValues are the values of codeModeParam, and whether they keep code mode.
+var codeModeValues = map[string]bool{
+	"": true, "true": true, "1": true, "on": true, "yes": true,
+	"false": false, "0": false, "off": false, "no": false,
+}
+
+func codeModeValue(r *http.Request) string {
 	if r.URL.RawQuery == "" {
+		return ""
+	}
+	return strings.ToLower(r.URL.Query().Get(codeModeParam))
+}
+
+// refuseCodeModeValue refuses a request whose URL has another value of codeModeParam than
+// those that mean something, and reports whether it did: a typing error would otherwise leave
+// code mode on.
+func (s *Server) refuseCodeModeValue(w http.ResponseWriter, r *http.Request) bool {
+	value := codeModeValue(r)
+	if _, ok := codeModeValues[value]; ok {
 		return false
 	}
-	switch strings.ToLower(r.URL.Query().Get(codeModeParam)) {
-	case "false", "0", "off", "no":
-		return true
-	}
-	return false
+	s.refuse(w, http.StatusBadRequest, nil, codeRefused, fmt.Sprintf("Bad Request: %s=%.40q in the URL is neither true nor false: write %s=false to leave out code mode", codeModeParam, value, codeModeParam))
+	return true
 }
 
 // offersCode reports whether the client of a request has code mode.

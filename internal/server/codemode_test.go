@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -266,4 +267,22 @@ func TestCodeMode_owners(t *testing.T) {
 func dial(t *testing.T, url, version string) *mcp.ClientSession {
 	t.Helper()
 	return connect(t, &mcp.StreamableClientTransport{Endpoint: url}, version, nil)
+}
+
+// TestCodeMode_BadValueInURL checks that a typing error does not leave code mode on.
+func TestCodeMode_BadValueInURL(t *testing.T) {
+	s := New(Options{})
+	for value, want := range map[string]int{"": 200, "?codemode": 200, "?codemode=False": 200, "?codemode=on": 200, "?codemode=flase": 400, "?codemode=%00": 400} {
+		r := httptest.NewRequest("POST", "http://127.0.0.1/mcp"+value, strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"ping"}`))
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Accept", "application/json, text/event-stream")
+		w := httptest.NewRecorder()
+		s.Handler().ServeHTTP(w, r)
+		if w.Code != want {
+			t.Errorf("%q: got status %d, want %d: %s", value, w.Code, want, w.Body)
+		}
+		if want == 400 && !strings.Contains(w.Body.String(), "write codemode=false to leave out code mode") {
+			t.Errorf("%q: got body %s", value, w.Body)
+		}
+	}
 }

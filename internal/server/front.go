@@ -69,7 +69,7 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		defer leave()
-		if s.establish(w, r) {
+		if s.establish(w, r) && !s.refuseCodeModeValue(w, r) {
 			s.serveEndpoint(w, r)
 		}
 	case path == "/health":
