@@ -32,7 +32,7 @@ var everything = []string{
 	"autoscaling.enabled=true", "autoscaling.calls.average=8", "serviceMonitor.enabled=true", "serviceMonitor.tokenSecret=scrape",
 	"serviceMonitor.labels.release=prometheus", "serviceMonitor.tlsConfig.serverName=glovebox.example.org", "image.pullSecrets={registry}",
 	"mounts.secrets={search}", "mounts.configMaps={network}", "config.GLOVEBOX_NETWORK_FILE=/etc/glovebox/config/network/network.toml",
-	"config.MSB_MAX_SESSIONS=20", "boxes.warm=2", "boxes.namespace=boxes", "podLabels.team=a", "podAnnotations.note=b", "nodeSelector.disk=ssd",
+	"config.MSB_MAX_SESSIONS=20", "boxes.warm=2", "boxes.namespace=boxes", "shareBoxes=true", "podLabels.team=a", "podAnnotations.note=b", "nodeSelector.disk=ssd",
 	"tolerations[0].operator=Exists", "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].key=a",
 	"affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].operator=Exists",
 	"priorityClassName=high", "service.annotations.x=y", "serviceAccount.annotations.role=z",
@@ -122,6 +122,7 @@ func TestChart_RefusesWithoutRequiredValues(t *testing.T) {
 		"tls.behindProxy=true":                                "exclude each other",
 		"config.GLOVEBOX_ENGINE=gvisor":                       "the chart sets this variable itself",
 		"config.GLOVEBOX_INSECURE_BIND=true":                  "the chart sets this variable itself",
+		"config.GLOVEBOX_KUBE_PEER_ADDRESS=10.0.0.1:1":        "the chart sets this variable itself",
 		"config.PERPLEXITY_API_KEY=k":                         "mounts.secrets",
 		"config.OTEL_EXPORTER_OTLP_HEADERS=k":                 "mounts.secrets",
 		"serviceAccount.create=false":                         "name an existing service account",
@@ -285,7 +286,7 @@ func TestChart_PassesSettings(t *testing.T) {
 		}
 		return all
 	}
-	for _, name := range []string{"GLOVEBOX_KUBE_WARM", "GLOVEBOX_BEHIND_PROXY", "MSB_MAX_SESSIONS"} {
+	for _, name := range []string{"GLOVEBOX_KUBE_WARM", "GLOVEBOX_KUBE_PEER_ADDRESS", "POD_IP", "GLOVEBOX_BEHIND_PROXY", "MSB_MAX_SESSIONS"} {
 		if v, ok := env()[name]; ok {
 			t.Errorf("by default, %s is %v", name, v)
 		}
@@ -300,6 +301,32 @@ func TestChart_PassesSettings(t *testing.T) {
 	}
 	if !maps.Equal(got, want) {
 		t.Errorf("the variables are\n%v, want\n%v", got, want)
+	}
+}
+
+// TestChart_SharesBoxes: servers that share boxes know their own address, and may reach each
+// other whatever else the network policy says.
+func TestChart_SharesBoxes(t *testing.T) {
+	peers := map[string]any{"podSelector": map[string]any{"matchLabels": map[string]any{
+		"app.kubernetes.io/name": "glovebox", "app.kubernetes.io/instance": "glovebox", "app.kubernetes.io/component": "server",
+	}}}
+	for address, want := range map[string]string{"0.0.0.0": "$(POD_IP):8775", "::": "[$(POD_IP)]:8775"} {
+		all := objects(t, "shareBoxes=true", "listenAddress="+address, "networkPolicy.from[0].podSelector.matchLabels.a=b", "networkPolicy.egress[0].ports[0].port=443")
+		env := at(all["Deployment glovebox"], "spec", "template", "spec", "containers", 0, "env").([]any)
+		i := slices.IndexFunc(env, func(e any) bool { return at(e, "name") == "GLOVEBOX_KUBE_PEER_ADDRESS" })
+		if i < 1 || at(env[i], "value") != want || at(env[i-1], "valueFrom", "fieldRef", "fieldPath") != "status.podIP" {
+			t.Errorf("listening on %s, the variables are %v", address, env)
+		}
+		policy := all["NetworkPolicy glovebox"]["spec"]
+		if to := at(policy, "egress", 0, "to", 0); !reflect.DeepEqual(to, peers) {
+			t.Errorf("servers may reach %v", to)
+		}
+		if from := at(policy, "ingress", 1, "from", 0); !reflect.DeepEqual(from, peers) {
+			t.Errorf("servers accept connections from %v", from)
+		}
+	}
+	if policy := objects(t)["NetworkPolicy glovebox"]["spec"]; at(policy, "egress", 0, "to") != nil {
+		t.Error("servers that share nothing may reach each other")
 	}
 }
 

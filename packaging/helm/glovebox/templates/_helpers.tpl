@@ -68,7 +68,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- fail "\n\nno TLS: tokens would cross the network in clear text.\nName a Secret of the type kubernetes.io/tls: --set tls.existingSecret=NAME\nOr, if an Ingress or another proxy terminates TLS: --set tls.behindProxy=true\n" -}}
 {{- end -}}
 {{- range $name, $value := $v.config -}}
-{{- if has $name (list "GLOVEBOX_ENGINE" "GLOVEBOX_IMAGE" "GLOVEBOX_KUBE_HELPER_IMAGE" "GLOVEBOX_KUBE_NAMESPACE" "GLOVEBOX_KUBE_RUNTIME_CLASS" "GLOVEBOX_KUBE_WARM" "GLOVEBOX_KUBE_CONTEXT" "GLOVEBOX_STATE_DIR" "GLOVEBOX_TOKENS_FILE" "GLOVEBOX_TLS_CERT" "GLOVEBOX_TLS_KEY" "GLOVEBOX_BEHIND_PROXY" "GLOVEBOX_DRAIN_TIMEOUT" "GLOVEBOX_INSECURE_BIND" "GLOVEBOX_CONFIG" "MCP_MODE" "MCP_SERVER_HOST" "MCP_HOST" "MCP_SERVER_PORT" "MCP_PORT") -}}
+{{- if has $name (list "GLOVEBOX_ENGINE" "GLOVEBOX_IMAGE" "GLOVEBOX_KUBE_HELPER_IMAGE" "GLOVEBOX_KUBE_NAMESPACE" "GLOVEBOX_KUBE_RUNTIME_CLASS" "GLOVEBOX_KUBE_WARM" "GLOVEBOX_KUBE_PEER_ADDRESS" "GLOVEBOX_KUBE_CONTEXT" "GLOVEBOX_STATE_DIR" "GLOVEBOX_TOKENS_FILE" "GLOVEBOX_TLS_CERT" "GLOVEBOX_TLS_KEY" "GLOVEBOX_BEHIND_PROXY" "GLOVEBOX_DRAIN_TIMEOUT" "GLOVEBOX_INSECURE_BIND" "GLOVEBOX_CONFIG" "MCP_MODE" "MCP_SERVER_HOST" "MCP_HOST" "MCP_SERVER_PORT" "MCP_PORT") -}}
 {{- fail (printf "\n\nconfig.%s: the chart sets this variable itself, from the other values; remove it.\n" $name) -}}
 {{- end -}}
 {{- if or (has $name (list "PERPLEXITY_API_KEY" "PERPLEXITY_BEARER_TOKEN" "MSB_API_KEY")) (contains "SECRET" $name) (contains "_HEADERS" $name) -}}
