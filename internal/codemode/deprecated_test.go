@@ -1,8 +1,11 @@
 package codemode
 
 import (
+	"math/rand/v2"
+	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
@@ -23,6 +26,55 @@ func TestSearch_Deprecated(t *testing.T) {
 		found, _ := b.Search(t.Context(), query, 0, Python)
 		if got := strings.Join(NamesOf(found), " "); got != want {
 			t.Errorf("%q: got %s, want %s", query, got, want)
+		}
+	}
+}
+
+// deprecation is what saysDeprecated looks for, as a regular expression, which is too slow for it.
+var deprecation = regexp.MustCompile(`^[^\pL\pN]*deprecated\b|[.!?\n)]\s*[^\pL\pN]*deprecated(?:\s*[^\pL\pN\s]|\s*$|\s+use\b)`)
+
+// TestSaysDeprecated_AnyText compares the answer with that of the expression.
+func TestSaysDeprecated_AnyText(t *testing.T) {
+	parts := []string{"deprecated", "deprecated", "deprecated", " ", " ", "\n", ".", "(", ")", "*", "_", "use", "y", "7", "ä", "\u00a0", "\v", "‽", "\ufffd", "²"}
+	random := rand.New(rand.NewPCG(1, 2))
+	said := 0
+	for range 200_000 {
+		var text strings.Builder
+		for range random.IntN(9) {
+			text.WriteString(parts[random.IntN(len(parts))])
+		}
+		want := deprecation.MatchString(text.String())
+		if got := saysDeprecated(text.String()); got != want {
+			t.Fatalf("%q: got %t, want %t", text.String(), got, want)
+		}
+		if want {
+			said++
+		}
+	}
+	if said < 10_000 {
+		t.Errorf("%d texts say it", said)
+	}
+}
+
+// TestSearch_HostileDescriptions: descriptions that repeat the word make a search no slower than
+// others of their length, but for a small factor.
+func TestSearch_HostileDescriptions(t *testing.T) {
+	took := func(text string) time.Duration {
+		text = strings.Repeat(text, maxSearched/len(text))
+		least := time.Hour // the machine may be busy
+		for range 10 {
+			begun := time.Now()
+			for range 30 {
+				isDeprecated(Tool{Tool: &mcp.Tool{Description: text}})
+			}
+			least = min(least, time.Since(begun))
+		}
+		return least
+	}
+	harmless := took("reads a page of a book. ")
+	for _, text := range []string{"a deprecated ", "deprecated", "a.deprecated items ", "a. * deprecated       x", "a deprecated.use"} {
+		if hostile := took(text); hostile > 10*harmless {
+			t.Errorf("%q: %v, and %v without the word", text, hostile, harmless)
 		}
 	}
 }
