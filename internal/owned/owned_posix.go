@@ -59,7 +59,7 @@ func check(path string, want target, in place) error {
 		if err != nil {
 			return err
 		}
-		if shared && in == strict && foreign(ownerOf(info)) && newcomer(next) {
+		if shared && in == strict && foreign(ownerOf(info)) && newcomer(next, info) {
 			return &unsafeError{next, "belongs to another user, and all users can make files in " + at, "use a directory of your own"}
 		}
 		if info.Mode()&fs.ModeSymlink == 0 {

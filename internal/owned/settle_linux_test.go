@@ -21,6 +21,9 @@ var settledPaths = map[string]bool{ // true: safe
 	"shared/own":         true,
 	"shared/replaced":    false,
 	"shared/gone/file":   false,
+	"shared/renewed":     false, // root's file was removed
+	"shared/exchanged":   false, // another file was renamed to it
+	"shared/changed":     true,  // root has written to its file
 	"shared/new":         false,
 	"shared/known/file":  true,
 	"shared/link":        false,
@@ -59,6 +62,9 @@ func TestSettle(t *testing.T) {
 		file(name, 0)
 	}
 	file("shared/known/file", stranger)
+	for _, name := range []string{"shared/renewed", "shared/exchanged", "shared/changed"} {
+		file(name, stranger)
+	}
 	link(t, at("private/root"), at("shared/link"))
 	link(t, "../../shared/../private/root", at("private/up/private"))
 
@@ -90,14 +96,21 @@ func TestSettle(t *testing.T) {
 			t.Fatalf("the process in the namespace ended: %v\n%s", err, text)
 		}
 	}
-	for _, name := range []string{"shared/replaced", "shared/gone", "shared/link"} {
+	if err := os.WriteFile(at("shared/changed"), []byte("more"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	file("shared/other", stranger)
+	if err := os.Rename(at("shared/other"), at("shared/exchanged")); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"shared/replaced", "shared/gone", "shared/link", "shared/renewed"} {
 		if err := os.RemoveAll(at(name)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	mkdir(t, at("shared/gone"))
 	mode(t, at("shared/gone"), 0o755)
-	for _, name := range []string{"shared/replaced", "shared/gone/file", "shared/new", "private/new"} {
+	for _, name := range []string{"shared/replaced", "shared/renewed", "shared/gone/file", "shared/new", "private/new"} {
 		file(name, stranger)
 	}
 	give(t, at("shared/gone"), stranger, -1)
