@@ -225,20 +225,16 @@ func readPrivate(path string) ([]byte, os.FileInfo, error) {
 	if info.Mode().Perm()&0o022 != 0 {
 		return nil, nil, fmt.Errorf("%s: other users can write it (mode %04o) and add tokens; chmod go-w", path, info.Mode().Perm())
 	}
-	if uid, ok := ownerOf(info); ok && !trusted(uid) {
-		return nil, nil, fmt.Errorf("%s: belongs to user %d, who could add tokens; it must belong to root or to the server's user", path, uid)
-	}
 	if err := owned.Above(path); err != nil {
 		return nil, nil, fmt.Errorf("%s: other users can replace it, by its directory: %w", path, err)
 	}
+	err = owned.Info(path, info) // the file that was opened
+	if err == nil {
+		err = owned.File(path) // the entry that led to it
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("other users could add tokens to the file, which must belong to root or to the server's user: %w", err)
+	}
 	data, err := io.ReadAll(io.LimitReader(f, maxTokensFile+1))
 	return data, info, err
-}
-
-// unmapped is the owner that a user namespace reports for files of users that it does
-// not map, such as the real root: the kernel's default.
-const unmapped = 65534
-
-func trusted(uid uint32) bool {
-	return uid == 0 || int(uid) == os.Geteuid() || uid == unmapped
 }
