@@ -139,3 +139,39 @@ func TestLimits_eviction(t *testing.T) {
 		})
 	}
 }
+
+// TestExpired_OwnerWithTheMostLosesTheOldest: an owner whose runs expire by the thousand pushes out
+// no other owner's.
+func TestExpired_OwnerWithTheMostLosesTheOldest(t *testing.T) {
+	a := New(Options{})
+	defer a.Stop()
+	callerOf := func(owner string, n int) Caller { return Caller{Owner: owner, Key: fmt.Sprint(n), ByResult: true} }
+	add := func(owner string, n int) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		id := callerOf(owner, n).id(fmt.Sprint(n))
+		a.addExpiredLocked(id, &Expired{At: time.Now(), Calls: n, requests: []requestID{id}})
+	}
+	const others = 3
+	for n := range others {
+		add("alice", n)
+	}
+	for n := range 2 * maxExpired {
+		add("mallory", n)
+	}
+	add("mallory", 2*maxExpired-1) // one that is there already
+	if n := a.expired.Len(); n != maxExpired {
+		t.Errorf("%d expired runs are remembered, want %d", n, maxExpired)
+	}
+	first := maxExpired + others // of mallory's
+	for n, want := range map[int]bool{first - 1: false, first: true, 2*maxExpired - 1: true} {
+		if _, ok := a.Expired(callerOf("mallory", n)); ok != want {
+			t.Errorf("run %d of the owner with the most is remembered: %t, want %t", n, ok, want)
+		}
+	}
+	for n := range others {
+		if e, ok := a.Expired(callerOf("alice", n)); !ok || e.Calls != n {
+			t.Errorf("run %d of another owner: %+v, %t", n, e, ok)
+		}
+	}
+}
