@@ -51,8 +51,16 @@ type Error struct {
 	// Context has details for programs: "session_id", "context_id", "reason",
 	// "path", "limit"; may be nil.
 	Context map[string]string
+	// Partial is what a program had put out before its box was gone; may be nil.
+	Partial *Partial
 	// Err is the cause; may be nil.
 	Err error
+}
+
+// Partial is the output of a call that was cut off, bounded as that of a result.
+type Partial struct {
+	Stdout, Stderr string
+	Duration       time.Duration // since the call got its turn in the box
 }
 
 // Error returns Msg and the cause.
@@ -125,8 +133,12 @@ func (b *Box) goneLocked(op string) *Error {
 	if b.key.kind == KindContext {
 		kind = "Context"
 	}
-	e := b.error(CodeGone, op,
-		fmt.Sprintf("%s %s has ended: %s", kind, b.key.id, t.Explain(b.env.now())),
+	how := t.Explain(b.env.now())
+	msg := fmt.Sprintf("%s %s has ended: %s", kind, b.key.id, how)
+	if t.Reason == ReasonHibernated || t.Reason == ReasonRolledBack { // it goes on
+		msg = fmt.Sprintf("The call was interrupted: %s %s %s", b.key.kind, b.key.id, strings.TrimPrefix(how, "it "))
+	}
+	e := b.error(CodeGone, op, msg,
 		"Its variables and files are gone. Create a new one, or call again with the same session_id.", nil)
 	if b.key.kind == KindContext {
 		e.Hint = "Its variables and files are gone. Create a new context."

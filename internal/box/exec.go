@@ -63,7 +63,7 @@ func (b *Box) Exec(ctx context.Context, req ExecRequest) (*ExecResult, error) {
 	}
 	span.End(err)
 	if err != nil {
-		err = b.callError(ctx, op, err)
+		err = out.attach(b.callError(ctx, op, err))
 		if e, ok := errors.AsType[*Error](err); ok && e.Code == CodeFileTooLarge {
 			e.Code = CodeInvalid // the command is, and no file
 		}

@@ -371,7 +371,7 @@ func TestHints_OverQuota(t *testing.T) {
 		o    outcome
 		want string
 	}{
-		{outcome{}, "until files are removed from it on the server's machine"},
+		{outcome{}, "until files in it are shortened or removed on the server's machine"},
 		{outcome{}, ""},
 		{refused, again},
 		{refused, again},

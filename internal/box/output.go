@@ -1,8 +1,10 @@
 package box
 
 import (
+	"errors"
 	"fmt"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
@@ -27,11 +29,12 @@ type collector struct {
 	resultCut     bool          // it cut the value of the last expression
 	progress      func(Chunk)   // may be nil
 	calls         string        // see outcome
+	begun         time.Time     // when it was made
 }
 
 func newCollector(c *Config, progress func(Chunk)) *collector {
 	return &collector{
-		maxImages: c.MaxImages, maxImageSize: c.MaxImageSize, display: c.OutputHead, progress: progress,
+		begun: time.Now(), maxImages: c.MaxImages, maxImageSize: c.MaxImageSize, display: c.OutputHead, progress: progress,
 		stdout: stream{name: Stdout, maxHead: c.OutputHead, maxTail: c.OutputTail, live: cleaner{appendOnly: true}},
 		stderr: stream{name: Stderr, maxHead: c.OutputHead, maxTail: c.OutputTail, live: cleaner{appendOnly: true}},
 	}
@@ -74,6 +77,17 @@ func (c *collector) Display(d protocol.Display) {
 	if c.progress != nil {
 		c.tell(Stdout, []byte(line))
 	}
+}
+
+// attach adds the output to err if its box is gone, so that it is not lost with the result.
+func (c *collector) attach(err error) error {
+	if e, ok := errors.AsType[*Error](err); ok && e.Code == CodeGone {
+		p := &Partial{Duration: time.Since(c.begun)}
+		p.Stdout, _ = c.stdout.text(protocol.Output{}, nil)
+		p.Stderr, _ = c.stderr.text(protocol.Output{}, nil)
+		e.Partial = p
+	}
+	return err
 }
 
 func (c *collector) tell(name Stream, text []byte) {

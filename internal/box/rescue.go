@@ -26,7 +26,7 @@ type Rescue struct {
 	Omitted  int       `json:"omitted,omitempty"`  // files that had not been stored: unreadable, or too large
 	Examples []string  `json:"examples,omitempty"` // some of their names
 	Aside    string    `json:"aside,omitempty"`    // the id of the snapshot that keeps the old state; "": none does
-	Remedy   string    `json:"remedy,omitempty"`   // how to restore that one, a clause without a period; "": with what it was made with
+	Remedy   string    `json:"remedy,omitempty"`   // how to restore that one, without a period at its end; "": with what it was made with
 }
 
 // unusable reports whether this server can never restore a snapshot as it is. Any other
@@ -173,6 +173,9 @@ func (b *Box) Rescued() *Rescue {
 	return b.rescued
 }
 
+// snapshotTools follows the name of a tool for snapshots in texts: most servers do not offer it.
+const snapshotTools = "(toolset snapshots)"
+
 // Explain names the lost and the kept state, in sentences.
 func (r *Rescue) Explain() string {
 	var b strings.Builder
@@ -189,9 +192,9 @@ func (r *Rescue) Explain() string {
 	switch {
 	case r.Aside == "":
 	case r.Remedy != "":
-		fmt.Fprintf(&b, " The old state is kept as snapshot %s: %s. delete_snapshot deletes it.", r.Aside, r.Remedy)
+		fmt.Fprintf(&b, " The old state is kept as snapshot %s: %s. delete_snapshot %s deletes it.", r.Aside, r.Remedy, snapshotTools)
 	default:
-		fmt.Fprintf(&b, " The old state is kept as snapshot %s; it can be restored with what it was made with, and deleted with delete_snapshot.", r.Aside)
+		fmt.Fprintf(&b, " The old state is kept as snapshot %s; it can be restored with what it was made with, and deleted with delete_snapshot %s.", r.Aside, snapshotTools)
 	}
 	return b.String()
 }

@@ -94,7 +94,7 @@ func (b *Box) Run(ctx context.Context, req RunRequest) (*RunResult, error) {
 	}
 	span.End(err)
 	if err != nil {
-		return nil, b.callError(ctx, op, err)
+		return nil, out.attach(b.callError(ctx, op, err))
 	}
 	if res.Stopped == "cancelled" {
 		return nil, b.cancelled(op, context.Cause(ctx))

@@ -86,7 +86,7 @@ func (b *Box) endedForQuota(t *Tombstone) bool {
 }
 
 // quotaHint follows the hint of an error about such a box.
-const quotaHint = " The files in the volume stay. Until some are removed from it on the server's machine, write below the home directory or /tmp instead."
+const quotaHint = " The files in the volume stay. Until some are shortened or removed on the server's machine, write below the home directory or /tmp instead."
 
 // frozenError says that the memory of a box cannot be restored while volumes are read-only for
 // their quota. It is engine.ErrInvalid.
@@ -108,7 +108,7 @@ func (e *frozenError) Public() string {
 
 // remedy says how to get the memory back from a snapshot of a box of that kind.
 func (e *frozenError) remedy(k Kind) string {
-	return fmt.Sprintf("once the volume %s is within its quota again, restore_%s brings its variables back, if the open file is still there", e.paths, k)
+	return fmt.Sprintf("once the volume %s is within its quota again, restore_%s %s brings its variables back. A file that was open must stay for that: shorten it instead of removing it", e.paths, k, snapshotTools)
 }
 
 // explainFrozen returns err, why the memory of a box cannot be restored, or a *frozenError if
@@ -211,6 +211,6 @@ func (b *Box) frozenNote(o outcome) string {
 		}
 		return ""
 	}
-	return fmt.Sprintf("The volume %s is over its quota and read-only until files are removed from it on the server's machine: write below the home directory or /tmp instead.",
+	return fmt.Sprintf("The volume %s is over its quota and read-only until files in it are shortened or removed on the server's machine: write below the home directory or /tmp instead.",
 		strings.Join(paths, " and "))
 }

@@ -33,7 +33,7 @@ func TestGone_OverQuota(t *testing.T) {
 			}
 			revise()
 			f.reg.mu.Lock()
-			if got := b.goneLocked("test"); got.Context["limit"] != "volume_quota" || !strings.Contains(got.Hint, "with its variables unless a program had a file of the volume open") || !strings.Contains(got.Hint, "write below the home directory") {
+			if got := b.goneLocked("test"); !strings.HasPrefix(got.Msg, "The call was interrupted: session x was hibernated ") || strings.Contains(got.Msg, "ended") || got.Context["limit"] != "volume_quota" || !strings.Contains(got.Hint, "with its variables unless a program had a file of the volume open") || !strings.Contains(got.Hint, "write below the home directory") {
 				t.Errorf("a call under way: got %v, hint %q, %v", got, got.Hint, got.Context)
 			}
 			f.reg.mu.Unlock()
@@ -54,7 +54,7 @@ func TestGone_OverQuota(t *testing.T) {
 			defer f.reg.mu.Unlock()
 			got := b.goneLocked("test")
 			text := got.Msg + " " + got.Hint
-			for _, want := range []string{"the volume /shared is over its quota", "The files in the volume stay", "write below the home directory"} {
+			for _, want := range []string{"the volume /shared is over its quota", "The files in the volume stay", "shortened or removed", "write below the home directory"} {
 				if !strings.Contains(text, want) {
 					t.Errorf("got %q, want %q in it", text, want)
 				}
@@ -101,7 +101,8 @@ func TestExplainFrozen(t *testing.T) {
 	}
 	frozen, _ := errors.AsType[*frozenError](got)
 	r := Rescue{Why: mismatch(got), Aside: "snap-1", Remedy: frozen.remedy(KindContext)}
-	if text := r.Explain(); !strings.Contains(text, "snapshot snap-1: once the volume /shared is within its quota again, restore_context") {
+	if text := r.Explain(); !strings.Contains(text, "snapshot snap-1: once the volume /shared is within its quota again, restore_context (toolset snapshots) brings") ||
+		!strings.Contains(text, "shorten it instead of removing it. delete_snapshot (toolset snapshots) deletes it.") {
 		t.Errorf("got %q", text)
 	}
 }
@@ -178,5 +179,39 @@ func TestStart_VolumeGone(t *testing.T) {
 	defer f.reg.mu.Unlock()
 	if b.source != SourceWoken || b.rescued != nil {
 		t.Errorf("after that, the box came from %s without %+v", b.source, b.rescued)
+	}
+}
+
+// A program whose box leaves memory under it, for the quota of a volume, has put something out
+// before: the error has it.
+func TestGone_PartialOutput(t *testing.T) {
+	for name, call := range map[string]func(*Box, func(Chunk)) error{
+		"code": func(b *Box, progress func(Chunk)) error {
+			_, err := b.Run(t.Context(), RunRequest{Code: "import sys, time\nprint('step 1 done', flush=True)\nprint('row', file=sys.stderr, flush=True)\ntime.sleep(600)", Progress: progress})
+			return err
+		},
+		"command": func(b *Box, progress func(Chunk)) error {
+			_, err := b.Exec(t.Context(), ExecRequest{Shell: "echo step 1 done; echo row >&2; sleep 600", Progress: progress})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, _ := newSnapFixture(t, nil)
+			b := f.session(t, "bob", "x")
+			seen := 0
+			err := call(b, func(Chunk) {
+				if seen++; seen < 2 {
+					return
+				}
+				f.reg.mu.Lock()
+				defer f.reg.mu.Unlock()
+				b.maker = b.maker.WithVolumes([]engine.Mount{{Guest: "/shared"}})
+				f.life.reviseVolumesLocked(b, []engine.Mount{{Guest: "/shared", Frozen: true}})
+			})
+			e, ok := errors.AsType[*Error](err)
+			if !ok || e.Code != CodeGone || e.Partial == nil || e.Partial.Stdout != "step 1 done\n" || e.Partial.Stderr != "row\n" || e.Partial.Duration <= 0 {
+				t.Fatalf("got %+v", err)
+			}
+		})
 	}
 }

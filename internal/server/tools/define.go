@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -140,11 +141,14 @@ type failer[In any] interface {
 }
 
 // A failure is why a call failed outside of its code.
-type failure struct{ code, text string }
+type failure struct {
+	code, text string
+	partial    box.Partial // the output of a program whose box went away under it
+}
 
 // answerFailed answers a failed call, in the shape of the tool's results if they have one for it.
-func answerFailed[In, Out any](d info, deps Deps, in In, b target, err error) (*mcp.CallToolResult, error) {
-	res, err := d.family.answer(deps, d.name, err)
+func answerFailed[In, Out any](d info, deps Deps, in In, b target, cause error) (*mcp.CallToolResult, error) {
+	res, err := d.family.answer(deps, d.name, cause)
 	var out Out
 	f, ok := any(out).(failer[In])
 	if err != nil || !ok {
@@ -159,6 +163,10 @@ func answerFailed[In, Out any](d info, deps Deps, in In, b target, err error) (*
 	}
 	if text, ok := res.Content[0].(*mcp.TextContent); ok {
 		why.text = text.Text
+		if e, ok := errors.AsType[*box.Error](cause); ok && e.Partial != nil {
+			why.partial = *e.Partial
+			text.Text = lines(e.Partial.Stdout, e.Partial.Stderr, why.text)
+		}
 	}
 	structured, err := encode(f.failed(in, b, why))
 	if err != nil {

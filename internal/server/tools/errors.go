@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -148,6 +149,7 @@ func errorSpecOf(e *box.Error) errorSpec {
 	case e.Code == box.CodeBusy && reason == reasonExpired:
 		m.word, m.text, m.category, m.suggest = "RUN_EXPIRED", "RUN_EXPIRED", "execution", []string{"Repeat the request to run the program again, or change the code to do only what is missing."}
 	case e.Code == box.CodeGone && (reason == box.ReasonHibernated || reason == box.ReasonRolledBack):
+		m.word, m.prefix = "CALL_INTERRUPTED", ""
 		m.suggest = []string{"Call again: the box is there, only what this call did is lost."}
 	case e.Code == box.CodeGone && e.Context["saved"] != "":
 		m.suggest = nil // the hint says what to do
@@ -186,10 +188,13 @@ func (f family) result(e *box.Error, m errorSpec) (*mcp.CallToolResult, error) {
 	case box.CodeFileNotFound, box.CodeFileExists:
 		words = m.advise(words, e)
 	}
+	partial := cmp.Or(e.Partial, &box.Partial{})
 	body, err := encode(struct {
-		Error string `json:"error"`
-		Code  string `json:"code"`
-	}{words, word})
+		Error  string `json:"error"`
+		Code   string `json:"code"`
+		Stdout string `json:"stdout,omitempty"` // of a program whose box went away under it
+		Stderr string `json:"stderr,omitempty"`
+	}{words, word, partial.Stdout, partial.Stderr})
 	if err != nil {
 		return nil, err
 	}

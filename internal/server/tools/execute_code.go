@@ -101,15 +101,18 @@ func newSessionOut(b target, took time.Duration) sessionOut {
 
 // failedSession returns the fields of a call that failed outside of its code: of the box that it
 // found, or as the caller named it.
-func failedSession(b target, id, language, template, flavor string) sessionOut {
+func failedSession(b target, id, language, template, flavor string, took time.Duration) sessionOut {
 	if b.Box == nil {
 		return sessionOut{SessionID: echo(id), Language: echo(language), Template: echo(template), Flavor: echo(flavor)}
 	}
-	return newSessionOut(b, 0)
+	return newSessionOut(b, took)
 }
 
 func (executeCodeOut) failed(in executeCodeIn, b target, why failure) any {
-	return executeCodeOut{sessionOut: failedSession(b, in.SessionID, in.Language, in.Template, in.Flavor), Stderr: why.text, ErrorCode: why.code}
+	return executeCodeOut{
+		sessionOut: failedSession(b, in.SessionID, in.Language, in.Template, in.Flavor, why.partial.Duration),
+		Stdout:     why.partial.Stdout, Stderr: lines(why.partial.Stderr, why.text), ErrorCode: why.code,
+	}
 }
 
 // meta says how the call started a new session.

@@ -97,13 +97,13 @@ type executeCommandOut struct {
 	figures []figure    // of images
 }
 
-// notRun is the exit code of a command that did not run.
+// notRun is the exit code of a command that did not run, or whose end is not known.
 const notRun = -1
 
 func (executeCommandOut) failed(in executeCommandIn, b target, why failure) any {
 	return executeCommandOut{
-		sessionOut: failedSession(b, in.SessionID, in.Language, in.Template, in.Flavor),
-		Command:    echo(in.Command), ExitCode: notRun, Stderr: why.text, ErrorCode: why.code,
+		sessionOut: failedSession(b, in.SessionID, in.Language, in.Template, in.Flavor, why.partial.Duration),
+		Command:    echo(in.Command), ExitCode: notRun, Stdout: why.partial.Stdout, Stderr: lines(why.partial.Stderr, why.text), ErrorCode: why.code,
 	}
 }
 

@@ -97,3 +97,40 @@ func TestLoss_OfCancelledCall(t *testing.T) {
 	}
 	wantLoss(t, m, "execute_command", `{"command":"true","session_id":"s"}`)
 }
+
+// TestInterrupted_KeepsOutput: the result of a call whose box was hibernated under it has what the
+// program had put out, and does not say that the session has ended.
+func TestInterrupted_KeepsOutput(t *testing.T) {
+	gone := &box.Error{
+		Code: box.CodeGone, Op: "run code", Msg: "The call was interrupted: session s was hibernated just now", Hint: "Call again.",
+		Context: map[string]string{"session_id": "s", "reason": string(box.ReasonHibernated)},
+		Partial: &box.Partial{Stdout: "step 1 done\n", Stderr: "row", Duration: 1500 * time.Millisecond},
+	}
+	deps := Deps{Log: slog.New(slog.DiscardHandler)}
+	const why = "The call was interrupted: session s was hibernated just now. Call again."
+	check := func(res *mcp.CallToolResult, err error, want ...string) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		content := res.Content[0].(*mcp.TextContent).Text
+		got, _ := res.StructuredContent.(json.RawMessage)
+		for _, w := range want {
+			if !strings.Contains(string(got), w) {
+				t.Errorf("got %s, want %s in it", got, w)
+			}
+		}
+		if content != "step 1 done\nrow\n"+why {
+			t.Errorf("the text is %q", content)
+		}
+	}
+	res, err := answerFailed[executeCodeIn, executeCodeOut](info{name: "execute_code", family: sessionErrors}, deps, executeCodeIn{}, target{}, gone)
+	check(res, err, `"stdout":"step 1 done\n"`, `"stderr":"row\n`+why+`"`, `"error_code":"CALL_INTERRUPTED"`)
+	res, err = answerFailed[executeCommandIn, executeCommandOut](info{name: "execute_command", family: sessionErrors}, deps, executeCommandIn{}, target{}, gone)
+	check(res, err, `"stdout":"step 1 done\n"`, `"stderr":"row\n`+why+`"`, `"exit_code":-1`)
+
+	res, err = answerFailed[runCodeIn, runCodeOut](info{name: "run_code", family: runErrors}, deps, runCodeIn{}, target{}, gone)
+	if text := res.Content[0].(*mcp.TextContent).Text; err != nil || !strings.Contains(text, `"stdout": "step 1 done\n"`) || !strings.Contains(text, `"stderr": "row"`) {
+		t.Errorf("run_code: got %s, %v", text, err)
+	}
+}

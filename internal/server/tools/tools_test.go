@@ -228,7 +228,7 @@ func TestErrors_OfBothFamilies(t *testing.T) {
 		{named("name"), snapshotErrors, "INVALID_PARAMS", "Invalid parameters: Bad name", "INVALID_PARAMETERS"},
 		{named("context_id"), createErrors, "INVALID_PARAMS", "Invalid parameters: Bad context_id", "INVALID_PARAMETERS"},
 		{&box.Error{Code: box.CodeLimit, Msg: "Full"}, snapshotErrors, "SNAPSHOT_FAILED", "Resource limit exceeded: Full", "RESOURCE_LIMIT_ERROR"},
-		{gone, runErrors, "EXECUTION_FAILED", "Session ended: Session s has ended", "SESSION_ENDED"},
+		{gone, runErrors, "EXECUTION_FAILED", "Session s has ended", "CALL_INTERRUPTED"},
 	} {
 		res, err := c.family.answer(protocol, "tool", c.err)
 		if err != nil {
