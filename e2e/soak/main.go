@@ -219,6 +219,13 @@ func (t *tally) report(took time.Duration, seed uint64, before, after *holdings)
 		fmt.Println("processes after:")
 		printProcesses(after.processes)
 	}
+	if len(after.files) > len(before.files) {
+		for _, path := range slices.Sorted(maps.Keys(after.files)) {
+			if _, ok := before.files[path]; !ok {
+				fmt.Printf("file since then: %q, %d bytes\n", path, after.files[path])
+			}
+		}
+	}
 	switch {
 	case len(t.lost) > 0:
 		return fmt.Errorf("%d losses", len(t.lost))

@@ -285,7 +285,8 @@ func commands(pids []int) map[int]string {
 // holdings is what the server holds on this machine.
 type holdings struct {
 	memory, descriptors, goroutines float64
-	mounts, files                   int
+	mounts                          int
+	files                           map[string]int64 // their sizes, by path below the state directory
 	processes                       map[int]string // their command lines, by pid
 	unfilled                        int            // boxes that the pool still has to make; it has a process each
 	disk                            int64          // bytes in the state directory
@@ -306,7 +307,7 @@ func (h *holdings) rows(before *holdings) []row {
 		{"goroutines", int64(before.goroutines), int64(h.goroutines), int64(before.goroutines) + 8, false},
 		{"processes", int64(len(before.processes)), int64(len(h.processes)), int64(len(before.processes)), false},
 		{"mounts", int64(before.mounts), int64(h.mounts), int64(before.mounts), false},
-		{"files", int64(before.files), int64(h.files), int64(before.files), false},
+		{"files", int64(len(before.files)), int64(len(h.files)), int64(len(before.files)), false},
 		{"disk, MiB", before.disk >> 20, h.disk >> 20, before.disk>>20 + 8, true},
 	}
 }
@@ -426,13 +427,13 @@ func (s *server) measure(ctx context.Context) (*holdings, error) {
 	if err != nil {
 		return nil, err
 	}
-	h.mounts = bytes.Count(mounts, []byte("\n"))
+	h.mounts, h.files = bytes.Count(mounts, []byte("\n")), make(map[string]int64)
 	return h, filepath.WalkDir(s.state(), func(path string, d os.DirEntry, err error) error {
 		if err != nil {
 			return nil // it was removed meanwhile
 		}
 		if info, err := d.Info(); err == nil && d.Type().IsRegular() {
-			h.files++
+			h.files[strings.TrimPrefix(path, s.state()+"/")] = info.Size()
 			h.disk += info.Size()
 		}
 		return nil
