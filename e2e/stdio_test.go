@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -14,13 +13,15 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/polltest"
 )
 
 // child is a stdio server with its client.
 type child struct {
 	cmd    *exec.Cmd
 	in     io.WriteCloser
-	stderr lockedBuffer
+	stderr polltest.Buffer
 	done   chan struct{} // closed when its output has ended
 
 	mu      sync.Mutex
@@ -33,23 +34,6 @@ type message struct {
 	ID     int
 	Result *answer
 	Error  *struct{ Message string }
-}
-
-type lockedBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer // guarded by mu
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }
 
 // spawn starts a stdio server on a state directory and initializes the session. The end of

@@ -69,11 +69,7 @@ func (t *admissionTransport) admit(own *flight, s *envelope.Scanner, odd bool) e
 }
 
 // CloseIdleConnections supports [http.Client.CloseIdleConnections].
-func (t *admissionTransport) CloseIdleConnections() {
-	if c, ok := t.next.(interface{ CloseIdleConnections() }); ok {
-		c.CloseIdleConnections()
-	}
-}
+func (t *admissionTransport) CloseIdleConnections() { closeIdle(t.next) }
 
 // admittedBody is a body that delivers the end of a message, without which the reader does
 // not decode it, when the message is admitted. The reader bounds the size of a message.

@@ -163,8 +163,4 @@ func (a *authTransport) withToken(req *http.Request, body io.ReadCloser) (*http.
 }
 
 // CloseIdleConnections supports [http.Client.CloseIdleConnections].
-func (a *authTransport) CloseIdleConnections() {
-	if c, ok := a.next.(interface{ CloseIdleConnections() }); ok {
-		c.CloseIdleConnections()
-	}
-}
+func (a *authTransport) CloseIdleConnections() { closeIdle(a.next) }

@@ -332,8 +332,11 @@ func errorResponse(req *http.Request, res *http.Response) *http.Response {
 const maxRefusal = 1 << 10
 
 // CloseIdleConnections supports [http.Client.CloseIdleConnections].
-func (h *headerTransport) CloseIdleConnections() {
-	if c, ok := h.next.(interface{ CloseIdleConnections() }); ok {
+func (h *headerTransport) CloseIdleConnections() { closeIdle(h.next) }
+
+// closeIdle closes the idle connections of the transport behind another one.
+func closeIdle(next http.RoundTripper) {
+	if c, ok := next.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
 	}
 }

@@ -1,6 +1,7 @@
 package mcpkit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -117,25 +118,18 @@ type Limits struct {
 }
 
 func (l Limits) withDefaults() Limits {
-	setDefault(&l.Connect, 10*time.Second)
-	setDefault(&l.Request, 30*time.Second)
-	setDefault(&l.Question, 5*time.Minute)
-	setDefault(&l.PendingRequests, 64)
-	setDefault(&l.PendingQuestions, 64)
-	setDefault(&l.PendingNotifications, 256)
-	setDefault(&l.Message, 16<<20)
-	setDefault(&l.Values, 500_000)
-	setDefault(&l.List, 10_000)
-	setDefault(&l.LogPart, 10<<20)
-	setDefault(&l.LogParts, 5)
+	l.Connect = cmp.Or(l.Connect, 10*time.Second)
+	l.Request = cmp.Or(l.Request, 30*time.Second)
+	l.Question = cmp.Or(l.Question, 5*time.Minute)
+	l.PendingRequests = cmp.Or(l.PendingRequests, 64)
+	l.PendingQuestions = cmp.Or(l.PendingQuestions, 64)
+	l.PendingNotifications = cmp.Or(l.PendingNotifications, 256)
+	l.Message = cmp.Or(l.Message, 16<<20)
+	l.Values = cmp.Or(l.Values, 500_000)
+	l.List = cmp.Or(l.List, 10_000)
+	l.LogPart = cmp.Or(l.LogPart, 10<<20)
+	l.LogParts = cmp.Or(l.LogParts, 5)
 	return l
-}
-
-func setDefault[T comparable](v *T, d T) {
-	var zero T
-	if *v == zero {
-		*v = d
-	}
 }
 
 // ErrNoServer reports a name that is not in the configuration, ErrDisabled a server

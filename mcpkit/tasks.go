@@ -119,11 +119,7 @@ func (t *toolListTap) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // CloseIdleConnections supports [http.Client.CloseIdleConnections].
-func (t *toolListTap) CloseIdleConnections() {
-	if c, ok := t.next.(interface{ CloseIdleConnections() }); ok {
-		c.CloseIdleConnections()
-	}
-}
+func (t *toolListTap) CloseIdleConnections() { closeIdle(t.next) }
 
 func isToolList(req *http.Request) bool {
 	if req.GetBody == nil || req.ContentLength > maxListRequest {

@@ -103,11 +103,7 @@ func tap(res *http.Response, max int, onMessage func([]byte)) io.ReadCloser {
 }
 
 // CloseIdleConnections supports [http.Client.CloseIdleConnections].
-func (t *httpTracer) CloseIdleConnections() {
-	if c, ok := t.next.(interface{ CloseIdleConnections() }); ok {
-		c.CloseIdleConnections()
-	}
-}
+func (t *httpTracer) CloseIdleConnections() { closeIdle(t.next) }
 
 // received traces a message of the server, or a batch.
 func (t *httpTracer) received(b []byte) { t.message(stream.Received, b) }

@@ -15,6 +15,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -174,7 +175,7 @@ func compare(name string, host, box map[string]string, expected map[string]diffe
 	for test := range box {
 		seen[test] = true
 	}
-	for _, test := range sortedKeys(seen) {
+	for _, test := range slices.Sorted(maps.Keys(seen)) {
 		h, b := orMissing(host[test]), orMissing(box[test])
 		want, known := expected[name+" "+test]
 		switch {
@@ -193,15 +194,6 @@ func compare(name string, host, box map[string]string, expected map[string]diffe
 		}
 	}
 	return lines, bad
-}
-
-func sortedKeys(m map[string]bool) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 func orMissing(outcome string) string {

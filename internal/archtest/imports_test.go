@@ -162,7 +162,7 @@ var rules = []rule{
 	{tree: "internal/owned", others: []string{sys}},
 	{tree: "internal/plural"},
 	{tree: "internal/posture"},
-	{tree: "internal/revision"},
+	{tree: "internal/revision", others: []string{sdk}},
 	{tree: "internal/statefile", ours: []string{"internal/owned"}, others: []string{"github.com/gofrs/flock"}},
 	{tree: "internal/syncfile"},
 	{tree: "internal/untar"},

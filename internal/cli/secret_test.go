@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -88,7 +87,7 @@ func TestNetworks_SecretFileRotates(t *testing.T) {
 	}
 	write("net.toml", secretFile)
 	write("value", "gh_zq9zq9zq9zq9\n")
-	var log logBuffer
+	var log polltest.Buffer
 	cfg := &config.Config{NetworkFile: filepath.Join(dir, "net.toml"), StateDir: filepath.Join(dir, "state")}
 	n, err := openNetworks(cfg, slog.New(slog.NewTextHandler(&log, nil)), nil)
 	if err != nil {
@@ -127,24 +126,6 @@ func TestNetworks_SecretFileRotates(t *testing.T) {
 	if strings.Contains(log.String(), "zq9") {
 		t.Errorf("the log has a value:\n%s", log.String())
 	}
-}
-
-// logBuffer collects a log that other goroutines write.
-type logBuffer struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // TestSecrets_WithoutHTTPS names the secrets whose hosts the policy lets boxes reach over plain

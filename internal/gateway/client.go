@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"encoding/json"
-	"reflect"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -70,17 +69,6 @@ func (c *client) supports(q mcp.InputRequest) (missing string, ok bool) {
 		return "elicitation in form mode", e != nil && (e.Form != nil || e.URL == nil)
 	}
 	return "this request", false
-}
-
-// modernRequest reports whether a request claims a revision without sessions. The params
-// of a request that came without any are a nil pointer in a non-nil interface.
-func modernRequest(req mcp.Request) bool {
-	p := req.GetParams()
-	if p == nil || reflect.ValueOf(p).IsNil() {
-		return false
-	}
-	version, _ := p.GetMeta()[mcp.MetaKeyProtocolVersion].(string)
-	return revision.IsModern(version)
 }
 
 // InputSchema returns the input schema of a tool that is offered now, or nil.

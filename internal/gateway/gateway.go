@@ -30,6 +30,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/gateway/listing"
 	"github.com/glovebox-dev/glovebox/internal/gateway/pin"
 	"github.com/glovebox-dev/glovebox/internal/logkey"
+	"github.com/glovebox-dev/glovebox/internal/revision"
 	"github.com/glovebox-dev/glovebox/mcpkit"
 )
 
@@ -342,7 +343,7 @@ func (g *Gateway) observe(method string, req mcp.Request) {
 			}
 		}
 	default:
-		if g.singleClient && method != "initialize" && modernRequest(req) {
+		if g.singleClient && method != "initialize" && revision.IsModernRequest(req) {
 			g.sole.set(nil)
 		}
 	}

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/gateway/gatewaytest"
 	"github.com/glovebox-dev/glovebox/internal/gateway/listing"
+	"github.com/glovebox-dev/glovebox/internal/polltest"
 	"github.com/glovebox-dev/glovebox/internal/proctest"
 	"github.com/glovebox-dev/glovebox/mcpkit"
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
@@ -401,7 +401,7 @@ func TestUntrustedServer_HiddenUntilTrusted(t *testing.T) {
 	w.g.Close()
 
 	var trusted atomic.Bool
-	var log lockedBuffer
+	var log polltest.Buffer
 	o := options(dir, mcpkit.Untrusted, "a")
 	o.Servers.Trust = func(context.Context, *mcpjson.Server) (mcpkit.Trust, error) {
 		if trusted.Load() {
@@ -474,7 +474,7 @@ func wantTrouble(t *testing.T, p *gatewaytest.Person, tool, want string) {
 func TestWithoutTaskTools_LeftOutAndLoggedOnce(t *testing.T) {
 	dir := t.TempDir()
 	for range 2 {
-		var log lockedBuffer
+		var log polltest.Buffer
 		o := options(dir, mcpkit.Trusted, "tasks")
 		o.Log = slog.New(slog.NewTextHandler(&log, nil))
 		g, s := register(t, o)
@@ -512,24 +512,6 @@ func TestUnavailableServer_CallReturnsReason(t *testing.T) {
 	if err := g.Close(); err != nil {
 		t.Error(err)
 	}
-}
-
-// lockedBuffer is a buffer for concurrent use.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
 
 func TestNames_UniqueAndValid(t *testing.T) {

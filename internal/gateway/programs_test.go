@@ -76,7 +76,7 @@ func TestPrograms_HideHost(t *testing.T) {
 	go web.Serve(ln)
 	t.Cleanup(func() { web.Close() })
 
-	var log lockedBuffer
+	var log polltest.Buffer
 	o := options(dir, mcpkit.Trusted, "changed", "gone", "untrusted", "dies")
 	o.Servers.Config.Servers[1].Command = mcpjson.Literal(filepath.Join(dir, "secret-program"))
 	o.Servers.Config.Servers = append(o.Servers.Config.Servers, &mcpjson.Server{Name: "socket", Transport: mcpjson.TransportHTTP, URL: mcpjson.Literal("unix://" + socket + "#/mcp")})
@@ -159,7 +159,7 @@ func TestPrograms_ServerEnds(t *testing.T) {
 		o := options(t.TempDir(), mcpkit.Trusted, "crash", "dies")
 		def := o.Servers.Config.Servers[0]
 		def.Command, def.Args = mcpjson.Literal("sh"), []mcpjson.Text{mcpjson.Literal("-c"), mcpjson.Literal("echo DB_URL is not set >&2; exit 3")}
-		var log lockedBuffer
+		var log polltest.Buffer
 		o.HideHost, o.ToolsCommand = c.hideHost, func(server string) string { return "glovebox mcp tools --config x " + server }
 		o.Log = slog.New(slog.NewTextHandler(&log, nil))
 		g, _ := register(t, o)
@@ -190,7 +190,7 @@ func TestOptions_ToolsOnly(t *testing.T) {
 		two := o.Servers.Config.Servers[1]
 		two.Env[0].Value = mcpjson.Literal("one") // the same resources
 		two.Env = append(two.Env, mcpjson.Pair{Name: "OTHER", Value: mcpjson.Literal("definition")})
-		var log lockedBuffer
+		var log polltest.Buffer
 		o.ToolsOnly, o.Log = toolsOnly, slog.New(slog.NewTextHandler(&log, nil))
 		g, s := register(t, o)
 		t.Cleanup(func() { g.Close() })

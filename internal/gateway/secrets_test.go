@@ -13,6 +13,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/gateway/gatewaytest"
+	"github.com/glovebox-dev/glovebox/internal/polltest"
 	"github.com/glovebox-dev/glovebox/mcpkit"
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
 )
@@ -26,7 +27,7 @@ func TestPrograms_KeysOfURLs(t *testing.T) {
 	down := httptest.NewServer(http.NotFoundHandler())
 	down.Close()
 
-	var log lockedBuffer
+	var log polltest.Buffer
 	o := options(t.TempDir(), mcpkit.Trusted)
 	o.Servers.Limits.Message = 64 << 10
 	o.Log = slog.New(slog.NewTextHandler(&log, nil))

@@ -234,7 +234,7 @@ func TestRugPull_UnreadablePins(t *testing.T) {
 	s := named("srv")
 	addTool(s, "srv", mcp.Tool{Name: "old"})
 	o := serving(map[string]*mcp.Server{"srv": s}, "srv")
-	var log lockedBuffer
+	var log polltest.Buffer
 	o.Log = slog.New(slog.NewTextHandler(&log, nil))
 	file := filepath.Join(t.TempDir(), "tools.json")
 	o.Pins = pin.Open(file)

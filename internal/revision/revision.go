@@ -2,6 +2,12 @@
 // protocol changed. Revisions are dates, so they compare as strings.
 package revision
 
+import (
+	"reflect"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
 const (
 	// NoBatch is the first revision without JSON-RPC batches.
 	NoBatch = "2025-06-18"
@@ -19,3 +25,14 @@ const (
 
 // IsModern reports whether version is a revision without sessions.
 func IsModern(version string) bool { return version >= Modern }
+
+// IsModernRequest reports whether a request claims a revision without sessions. The params
+// of a request that came without any are a nil pointer in a non-nil interface.
+func IsModernRequest(req mcp.Request) bool {
+	p := req.GetParams()
+	if p == nil || reflect.ValueOf(p).IsNil() {
+		return false
+	}
+	version, _ := p.GetMeta()[mcp.MetaKeyProtocolVersion].(string)
+	return IsModern(version)
+}

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,6 +20,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/box"
 	"github.com/glovebox-dev/glovebox/internal/codemode"
 	"github.com/glovebox-dev/glovebox/internal/codemode/approval"
+	"github.com/glovebox-dev/glovebox/internal/polltest"
 )
 
 // diary is a server with a tool that reads and tools that do not, which records its calls.
@@ -259,7 +259,7 @@ func (c *rawClient) asked(code string) (state, question string) {
 // TestApprovals_replay checks that an answer counts once and for its request only, and that
 // the program goes on meanwhile as if nothing had been.
 func TestApprovals_replay(t *testing.T) {
-	var log syncBuffer
+	var log polltest.Buffer
 	d, m, change := withApprovals(t, approval.Options{Audit: slog.New(slog.NewTextHandler(&log, nil))})
 	_, url := serve(t, change)
 	c := newRawClient(t, url)
@@ -462,7 +462,7 @@ func TestApprovals_progress(t *testing.T) {
 // TestApprovals_expiry checks that a parked program ends its wait with an error that it can
 // catch, and that its result is there for the client that comes back.
 func TestApprovals_expiry(t *testing.T) {
-	var log syncBuffer
+	var log polltest.Buffer
 	d, _, change := withApprovals(t, approval.Options{Expiry: time.Second, Audit: slog.New(slog.NewTextHandler(&log, nil))})
 	_, url := serve(t, change)
 	c := newRawClient(t, url)
@@ -576,24 +576,6 @@ func TestApprovals_killed(t *testing.T) {
 	if err != nil || !res.IsError || !strings.Contains(text(t, res), "has ended") {
 		t.Errorf("got %+v, %v", res, err)
 	}
-}
-
-// syncBuffer is a bytes.Buffer for concurrent use.
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
 
 // taskReply is the result of a request about a task.

@@ -7,11 +7,12 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
+	"github.com/glovebox-dev/glovebox/internal/polltest"
 )
 
 // TestExchange_ZeroIDsAreAnswered: the SDK turns every spelling of zero into 0, and its
@@ -68,22 +69,7 @@ func TestExchange_LostAnswerWithoutSession(t *testing.T) {
 }
 
 // A logText keeps the lines of a log.
-type logText struct {
-	mu sync.Mutex
-	b  strings.Builder // guarded by mu
-}
-
-func (l *logText) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logText) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
+type logText struct{ polltest.Buffer }
 
 func (l *logText) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 

@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/codemode/approval"
+	"github.com/glovebox-dev/glovebox/internal/polltest"
 )
 
 // TestApprovals_repeatAfterExpiry: a request whose program expired is refused once if it is repeated,
 // with what the program had done. Then it runs again, and a client that came back in time for the
 // result is not refused.
 func TestApprovals_repeatAfterExpiry(t *testing.T) {
-	var log syncBuffer
+	var log polltest.Buffer
 	d, _, change := withApprovals(t, approval.Options{Expiry: 3 * time.Second, Audit: slog.New(slog.NewTextHandler(&log, nil))})
 	_, url := serve(t, change)
 	c := newRawClient(t, url)

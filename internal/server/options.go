@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"log/slog"
@@ -114,29 +115,22 @@ type Limits struct {
 }
 
 func (l Limits) withDefaults() Limits {
-	def(&l.Body, 32<<20)
-	def(&l.Line, 64<<20)
-	def(&l.Connections, 100)
-	def(&l.Sessions, 1000)
-	def(&l.Calls, 100)
-	def(&l.Streams, 80)
-	def(&l.SessionIdle, time.Hour)
-	def(&l.Header, 10*time.Second)
-	def(&l.Upload, 2*time.Minute)
-	def(&l.Heartbeat, 15*time.Second)
-	def(&l.Write, 30*time.Second)
-	def(&l.Grace, 30*time.Second)
-	def(&l.Answers, 128<<20)
-	def(&l.Replay, 1<<20)
-	def(&l.Burst, max(int(l.Rate), 1))
+	l.Body = cmp.Or(l.Body, 32<<20)
+	l.Line = cmp.Or(l.Line, 64<<20)
+	l.Connections = cmp.Or(l.Connections, 100)
+	l.Sessions = cmp.Or(l.Sessions, 1000)
+	l.Calls = cmp.Or(l.Calls, 100)
+	l.Streams = cmp.Or(l.Streams, 80)
+	l.SessionIdle = cmp.Or(l.SessionIdle, time.Hour)
+	l.Header = cmp.Or(l.Header, 10*time.Second)
+	l.Upload = cmp.Or(l.Upload, 2*time.Minute)
+	l.Heartbeat = cmp.Or(l.Heartbeat, 15*time.Second)
+	l.Write = cmp.Or(l.Write, 30*time.Second)
+	l.Grace = cmp.Or(l.Grace, 30*time.Second)
+	l.Answers = cmp.Or(l.Answers, 128<<20)
+	l.Replay = cmp.Or(l.Replay, 1<<20)
+	l.Burst = cmp.Or(l.Burst, max(int(l.Rate), 1))
 	return l
-}
-
-func def[T comparable](v *T, d T) {
-	var zero T
-	if *v == zero {
-		*v = d
-	}
 }
 
 // An Observation is the outcome of a request.

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -30,7 +29,7 @@ func (s *Server) rejectUnknown(next mcp.MethodHandler) mcp.MethodHandler {
 		case "completion":
 			declared = caps.Completions != nil
 		}
-		if !declared && modern(req) {
+		if !declared && revision.IsModernRequest(req) {
 			return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "Method not found: " + method}
 		}
 		call, ok := req.(*mcp.CallToolRequest)
@@ -52,17 +51,6 @@ func (s *Server) offers(tool string) bool {
 	return s.opts.Extend.Offers != nil && s.opts.Extend.Offers(tool)
 }
 
-// modern reports whether a request claims a revision without sessions. The params
-// of a request that came without any are a nil pointer in a non-nil interface.
-func modern(req mcp.Request) bool {
-	p := req.GetParams()
-	if p == nil || reflect.ValueOf(p).IsNil() {
-		return false
-	}
-	version, _ := p.GetMeta()[mcp.MetaKeyProtocolVersion].(string)
-	return revision.IsModern(version)
-}
-
 // unknownTool is the error for a tool that the client of a request does not have. It suggests only
 // tools that the client has. It is MethodNotFound to older clients. A modern one would read
 // that, which HTTP turns into 404, as a server without tools.
@@ -78,7 +66,7 @@ func (s *Server) unknownTool(ctx context.Context, name string, req mcp.Request) 
 		names = slices.Concat(names, s.opts.Extend.Names())
 	}
 	e := tools.UnknownTool(name, names, !s.opts.Extend.Alone)
-	if modern(req) {
+	if revision.IsModernRequest(req) {
 		e.Code = jsonrpc.CodeInvalidParams
 	}
 	return e

@@ -12,6 +12,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"maps"
@@ -83,9 +84,9 @@ type Server struct {
 
 // New returns a server that does not listen yet.
 func New(opts Options) *Server {
-	def(&opts.Name, "glovebox")
-	def(&opts.Version, "dev")
-	def(&opts.Path, "/mcp")
+	opts.Name = cmp.Or(opts.Name, "glovebox")
+	opts.Version = cmp.Or(opts.Version, "dev")
+	opts.Path = cmp.Or(opts.Path, "/mcp")
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/glovebox-dev/glovebox/internal/revision"
 	"github.com/glovebox-dev/glovebox/internal/server/envelope"
 	"github.com/glovebox-dev/glovebox/internal/tracing"
 )
@@ -37,7 +38,7 @@ func (s *Server) trace(ctx context.Context, method, tool string, req mcp.Request
 // traceOf returns the trace context of a request: that of its message or, without one,
 // of its HTTP header.
 func traceOf(req mcp.Request) (c tracing.Caller) {
-	if modern(req) {
+	if revision.IsModernRequest(req) {
 		meta := req.GetParams().GetMeta()
 		c.Parent, _ = meta[traceParent].(string)
 		c.State, _ = meta[traceState].(string)

@@ -2,7 +2,8 @@ package outbound
 
 import (
 	"net/netip"
-	"slices"
+
+	"github.com/glovebox-dev/glovebox/mcpkit/outbound/address"
 )
 
 var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
@@ -10,7 +11,7 @@ var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 // special are the ranges in IANA's registries that contain no public services, and the
 // networks of cloud providers that only their machines reach. IPv6 addresses outside of
 // unicast are no public services either.
-var special = prefixes(
+var special = address.MustParseRanges(
 	"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12",
 	"192.0.0.0/24", "192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24",
 	"192.168.0.0/16", "192.175.48.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24",
@@ -22,19 +23,7 @@ var special = prefixes(
 // unicast contains all IPv6 addresses of the public Internet.
 var unicast = netip.MustParsePrefix("2000::/3")
 
-func prefixes(texts ...string) []netip.Prefix {
-	all := make([]netip.Prefix, len(texts))
-	for i, text := range texts {
-		all[i] = netip.MustParsePrefix(text)
-	}
-	return all
-}
-
-func within(addr netip.Addr, ranges []netip.Prefix) bool {
-	return slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(addr) })
-}
-
 // global reports whether an address is on the public Internet.
 func global(addr netip.Addr) bool {
-	return !within(addr, special) && (addr.Is4() || unicast.Contains(addr))
+	return !special.Contains(addr) && (addr.Is4() || unicast.Contains(addr))
 }

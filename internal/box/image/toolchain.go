@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -94,7 +95,7 @@ func Toolchain(ctx context.Context, cfg ToolchainConfig) (*Image, error) {
 	key := []string{layoutVersion, s.describe()}
 	for _, a := range chosen {
 		key = append(key, a.Path, a.Version)
-		for _, dir := range sortedKeys(a.Sites) {
+		for _, dir := range slices.Sorted(maps.Keys(a.Sites)) {
 			key = append(key, fmt.Sprint(dir, a.Sites[dir]))
 		}
 	}
@@ -148,15 +149,6 @@ func hashKey(parts ...string) string {
 		fmt.Fprintf(h, "%q\n", p)
 	}
 	return hex.EncodeToString(h.Sum(nil)[:12])
-}
-
-func sortedKeys(m map[string]int64) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // exists reports whether there is something at p, links followed.

@@ -28,7 +28,7 @@ const (
 var (
 	unicast = netip.MustParsePrefix("2000::/3") // all public IPv6 addresses
 
-	private = prefixes(
+	private = address.MustParseRanges(
 		"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7", "fec0::/10",
 		"100.64.0.0/10",                 // shared by the customers of a provider
 		"198.18.0.0/15",                 // used inside of networks for tests
@@ -36,20 +36,8 @@ var (
 	)
 	// The ranges for documentation are missing on purpose: networks without a connection
 	// to the Internet use them for mirrors of public services.
-	reserved = prefixes("0.0.0.0/8", "192.0.0.0/24", "224.0.0.0/4", "240.0.0.0/4", "2001::/23", "2002::/16")
+	reserved = address.MustParseRanges("0.0.0.0/8", "192.0.0.0/24", "224.0.0.0/4", "240.0.0.0/4", "2001::/23", "2002::/16")
 )
-
-func prefixes(texts ...string) []netip.Prefix {
-	all := make([]netip.Prefix, len(texts))
-	for i, text := range texts {
-		all[i] = netip.MustParsePrefix(text)
-	}
-	return all
-}
-
-func within(addr netip.Addr, ranges []netip.Prefix) bool {
-	return slices.ContainsFunc(ranges, func(p netip.Prefix) bool { return p.Contains(addr) })
-}
 
 // ownTTL is how long the list of this machine's addresses is used: networks come and go
 // with containers and VPNs, and reading the list takes about as long as one connection.
@@ -93,15 +81,15 @@ func Never(addr netip.Addr) Reason {
 		switch {
 		case a.IsLoopback():
 			return Loopback
-		case within(a, private):
+		case private.Contains(a):
 			return Private
 		}
 	}
 	public := inner.Is4() || unicast.Contains(inner)
 	if outer.Is6() && !address.IsNAT64(outer) {
-		public = public && unicast.Contains(outer) && !within(outer, reserved)
+		public = public && unicast.Contains(outer) && !reserved.Contains(outer)
 	}
-	if !public || within(inner, reserved) {
+	if !public || reserved.Contains(inner) {
 		return Reserved
 	}
 	return ""
@@ -123,7 +111,7 @@ func NeverAny(network netip.Prefix) Reason {
 }
 
 // whole are the ranges all addresses of which are refused.
-var whole = slices.Concat(private, reserved, prefixes("127.0.0.0/8", "169.254.0.0/16", "fe80::/10", "ff00::/8"))
+var whole = slices.Concat(private, reserved, address.MustParseRanges("127.0.0.0/8", "169.254.0.0/16", "fe80::/10", "ff00::/8"))
 
 // refusesOwn refuses the addresses of this machine and its networks.
 func (f *Floor) refusesOwn(outer, inner netip.Addr) (reason Reason) {

@@ -108,6 +108,29 @@ func (s *Set[G]) Get(id string) (G, error) {
 	return none, engine.ErrGone
 }
 
+// State returns the state of the guest with the id, as of returns it, or an error that is
+// ErrGone. It implements engine.Recoverer.State.
+func (s *Set[G]) State(id string, of func(G) engine.GuestState) (engine.GuestState, error) {
+	g, err := s.Get(id)
+	if err != nil {
+		return engine.GuestState{}, fmt.Errorf("state of guest %q: %w", id, err)
+	}
+	return of(g), nil
+}
+
+// Detach releases the guest with the id with detach, which returns an error that is ErrGone
+// for a guest that is not this engine's any more. It implements engine.Recoverer.Detach.
+func (s *Set[G]) Detach(id string, detach func(G) error) error {
+	g, err := s.Get(id)
+	if err == nil {
+		err = detach(g)
+	}
+	if err != nil {
+		return fmt.Errorf("detach guest %q: %w", id, err)
+	}
+	return nil
+}
+
 // Close cancels the calls of Create in progress, waits for them and destroys all
 // guests. Later calls of Create fail. It may be called repeatedly.
 func (s *Set[G]) Close() {

@@ -140,3 +140,28 @@ func TestEndWait_PrefersEndToContext(t *testing.T) {
 		t.Errorf("got %+v, %v", exit, err)
 	}
 }
+
+// TestSet_StateAndDetach: both name the guest and say what failed; an unknown id is ErrGone.
+func TestSet_StateAndDetach(t *testing.T) {
+	s := NewSet[*stub]()
+	if _, err := s.Create(t.Context(), "a", booted("a")); err != nil {
+		t.Fatal(err)
+	}
+	state := func(g *stub) engine.GuestState { return engine.GuestState{ID: g.id, Version: 7} }
+	if got, err := s.State("a", state); err != nil || got.ID != "a" || got.Version != 7 {
+		t.Errorf("state: got %+v, %v", got, err)
+	}
+	if _, err := s.State("b", state); !errors.Is(err, engine.ErrGone) || err.Error() != `state of guest "b": `+engine.ErrGone.Error() {
+		t.Errorf("state of an unknown guest: got %v, want ErrGone", err)
+	}
+	if err := s.Detach("a", func(g *stub) error { return nil }); err != nil {
+		t.Errorf("detach: %v", err)
+	}
+	busy := errors.New("busy")
+	if err := s.Detach("a", func(g *stub) error { return busy }); !errors.Is(err, busy) || err.Error() != `detach guest "a": busy` {
+		t.Errorf("detach that fails: got %v", err)
+	}
+	if err := s.Detach("b", func(g *stub) error { t.Error("detached an unknown guest"); return nil }); !errors.Is(err, engine.ErrGone) {
+		t.Errorf("detach of an unknown guest: got %v, want ErrGone", err)
+	}
+}

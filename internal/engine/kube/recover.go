@@ -68,23 +68,12 @@ func parsePod(p *kubeapi.Pod) (id, helper string, ok bool) {
 
 // State returns the state of a guest. See engine.Recoverer.
 func (e *Engine) State(_ context.Context, id string) (engine.GuestState, error) {
-	g, err := e.set.Get(id)
-	if err != nil {
-		return engine.GuestState{}, fmt.Errorf("state of guest %q: %w", id, err)
-	}
-	return encode(id, state{Pod: g.name, UID: g.uid, Helper: g.helper}), nil
+	return e.set.State(id, func(g *guest) engine.GuestState { return encode(id, state{Pod: g.name, UID: g.uid, Helper: g.helper}) })
 }
 
 // Detach releases a guest without ending it. See engine.Recoverer.
 func (e *Engine) Detach(_ context.Context, id string) error {
-	g, err := e.set.Get(id)
-	if err == nil {
-		err = g.detach()
-	}
-	if err != nil {
-		return fmt.Errorf("detach guest %q: %w", id, err)
-	}
-	return nil
+	return e.set.Detach(id, (*guest).detach)
 }
 
 func (g *guest) detach() error {

@@ -289,11 +289,7 @@ const endWait = 5 * time.Second
 
 // Wait blocks until the guest has ended. See engine.Guest.
 func (g *guest) Wait(ctx context.Context) (engine.Exit, error) {
-	exit, err := remote.Wait(ctx, g.end, g.detached, g.lost)
-	if err != nil {
-		return exit, fmt.Errorf("wait for guest %q: %w", g.id, err)
-	}
-	return exit, nil
+	return remote.Wait(ctx, g.id, g.end, g.detached, g.lost)
 }
 
 // Destroy ends the guest. See engine.Guest.

@@ -127,23 +127,12 @@ func (g *guest) state() engine.GuestState {
 
 // State returns the state of a guest. See engine.Recoverer.
 func (e *Engine) State(_ context.Context, id string) (engine.GuestState, error) {
-	h, err := e.set.Get(id)
-	if err != nil {
-		return engine.GuestState{}, fmt.Errorf("state of guest %q: %w", id, err)
-	}
-	return h.state(), nil
+	return e.set.State(id, (*handle).state)
 }
 
 // Detach releases a guest without ending it. See engine.Recoverer.
 func (e *Engine) Detach(_ context.Context, id string) error {
-	h, err := e.set.Get(id)
-	if err == nil {
-		err = h.detach()
-	}
-	if err != nil {
-		return fmt.Errorf("detach guest %q: %w", id, err)
-	}
-	return nil
+	return e.set.Detach(id, (*handle).detach)
 }
 
 func (h *handle) detach() error {

@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"fmt"
 	"sync"
 
 	"github.com/glovebox-dev/glovebox/engine"
@@ -83,9 +84,9 @@ func (d *Dialer) HangUp() {
 	}
 }
 
-// Wait waits for the end of a guest. Its errors are the cause of ctx, and that of lost if
-// the guest is detached first.
-func Wait(ctx context.Context, end *guests.End, detached <-chan struct{}, lost func() error) (engine.Exit, error) {
+// Wait waits for the end of the guest with the id. Its errors are the cause of ctx, and that
+// of lost if the guest is detached first.
+func Wait(ctx context.Context, id string, end *guests.End, detached <-chan struct{}, lost func() error) (engine.Exit, error) {
 	waiting, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go func() {
@@ -95,5 +96,9 @@ func Wait(ctx context.Context, end *guests.End, detached <-chan struct{}, lost f
 		case <-waiting.Done():
 		}
 	}()
-	return end.Wait(waiting)
+	exit, err := end.Wait(waiting)
+	if err != nil {
+		return exit, fmt.Errorf("wait for guest %q: %w", id, err)
+	}
+	return exit, nil
 }

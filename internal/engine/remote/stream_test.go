@@ -249,7 +249,7 @@ func TestDial_EndOfTheGuestEndsIt(t *testing.T) {
 func TestWait_OfDetachedGuest(t *testing.T) {
 	detached := make(chan struct{})
 	close(detached)
-	if _, err := Wait(t.Context(), guests.NewEnd(), detached, func() error { return engine.ErrGone }); !errors.Is(err, engine.ErrGone) {
+	if _, err := Wait(t.Context(), "a", guests.NewEnd(), detached, func() error { return engine.ErrGone }); !errors.Is(err, engine.ErrGone) {
 		t.Errorf("got %v, want ErrGone", err)
 	}
 }

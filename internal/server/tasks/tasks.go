@@ -12,6 +12,7 @@
 package tasks
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -51,23 +52,16 @@ type Limits struct {
 }
 
 func (l Limits) withDefaults() Limits {
-	def(&l.Running, 32)
-	def(&l.Kept, 256)
-	def(&l.All, 4096)
-	def(&l.Result, 16<<20)
-	def(&l.ResultsKept, 32<<20)
-	def(&l.ResultsAll, 128<<20)
-	def(&l.TTL, time.Hour)
-	def(&l.Poll, time.Second)
-	def(&l.Patience, 500*time.Millisecond)
+	l.Running = cmp.Or(l.Running, 32)
+	l.Kept = cmp.Or(l.Kept, 256)
+	l.All = cmp.Or(l.All, 4096)
+	l.Result = cmp.Or(l.Result, 16<<20)
+	l.ResultsKept = cmp.Or(l.ResultsKept, 32<<20)
+	l.ResultsAll = cmp.Or(l.ResultsAll, 128<<20)
+	l.TTL = cmp.Or(l.TTL, time.Hour)
+	l.Poll = cmp.Or(l.Poll, time.Second)
+	l.Patience = cmp.Or(l.Patience, 500*time.Millisecond)
 	return l
-}
-
-func def[T comparable](v *T, d T) {
-	var zero T
-	if *v == zero {
-		*v = d
-	}
 }
 
 // Options configures [New].

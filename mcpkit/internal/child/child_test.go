@@ -3,7 +3,6 @@
 package child
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -54,19 +53,6 @@ func TestMain(m *testing.M) {
 	os.Exit(proctest.Main(m))
 }
 
-// lockedBuffer is a buffer for concurrent use.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-func (l *lockedBuffer) String() string { l.mu.Lock(); defer l.mu.Unlock(); return l.b.String() }
-
 func sh(script string) *Command {
 	return &Command{Name: "srv", Argv: []string{"/bin/sh", "-c", script}, Env: []string{"PATH=" + os.Getenv("PATH")}, Grace: 200 * time.Millisecond}
 }
@@ -87,7 +73,7 @@ func TestConnect_Session(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var stderr lockedBuffer
+	var stderr polltest.Buffer
 	c := &Command{Name: "srv", Argv: []string{os.Args[0]}, Dir: dir, Env: []string{"CHILD_TEST_SERVER=1", "A=b"}, Stderr: &stderr}
 	session, err := mcp.NewClient(&mcp.Implementation{Name: "c", Version: "1"}, nil).Connect(t.Context(), c, nil)
 	if err != nil {

@@ -4,12 +4,11 @@ package address
 
 import (
 	"net/netip"
-	"slices"
 )
 
 // metadata are the addresses at which clouds give credentials and secrets of a machine
 // to every program on it, and Azure's host, which is not in a special range.
-var metadata = prefixes(
+var metadata = MustParseRanges(
 	"169.254.169.254/32",                                        // AWS, Azure, Google, Oracle, OpenStack and others
 	"169.254.170.2/32", "169.254.170.23/32", "fd00:ec2::23/128", // AWS: containers
 	"fd00:ec2::254/128", "fd20:ce::254/128", "fe80::a9fe:a9fe/128", // AWS, Google, OpenStack over IPv6
@@ -20,19 +19,11 @@ var metadata = prefixes(
 	"169.254.42.42/32", "fd00:42::42/128", // Scaleway
 )
 
-func prefixes(texts ...string) []netip.Prefix {
-	all := make([]netip.Prefix, len(texts))
-	for i, text := range texts {
-		all[i] = netip.MustParsePrefix(text)
-	}
-	return all
-}
-
 // IsMetadata reports whether a cloud gives credentials and secrets of a machine to every
 // program on it at this address, or whether the address stands for one that does.
 func IsMetadata(addr netip.Addr) bool {
 	outer, inner := addr.WithZone("").Unmap(), Inner(addr)
-	return slices.ContainsFunc(metadata, func(p netip.Prefix) bool { return p.Contains(outer) || p.Contains(inner) })
+	return metadata.Contains(outer) || metadata.Contains(inner)
 }
 
 // IsNAT64 reports whether a router of the public NAT64 prefix translates the address to
