@@ -41,7 +41,7 @@ var shared = sync.OnceValues(func() (string, error) {
 
 func TestMain(m *testing.M) {
 	os.Setenv("GLOVEBOX_TOOLSETS", "all")           // for the servers; it cannot fail for such a name
-	os.Setenv("GLOVEBOX_FINISH_TEMPLATES", "false") // no process is to outlive a test, which removes its state
+	os.Setenv("GLOVEBOX_FINISH_TEMPLATES", "false") // a process that outlives its test would miss its state
 	code := proctest.Main(m)
 	if dir, _ := shared(); dir != "" {
 		os.RemoveAll(dir)

@@ -237,7 +237,7 @@ func TestUnit(t *testing.T) {
 		t.Skip("no systemd-analyze: scripts/setup test installs systemd")
 	}
 	dir := t.TempDir()
-	program := filepath.Join(dir, "glovebox") // systemd looks whether it is there
+	program := filepath.Join(dir, "glovebox") // systemd checks that it is there
 	if err := os.WriteFile(program, []byte("#!/bin/sh\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}

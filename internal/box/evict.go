@@ -39,7 +39,7 @@ func (r *registry) planLocked(op string, s *spec, replaced *Box) ([]*Box, error)
 		u.add(&o.spec, 1)
 		if o.evictableLocked() {
 			idle = append(idle, o)
-		} else if o.key.owner == owner && o.use.calls == 0 && o.backoffLocked() { // of others, nobody is told
+		} else if o.key.owner == owner && o.use.calls == 0 && o.backoffLocked() { // an owner learns nothing of the boxes of others
 			note = "; an idle box could not be written to disk"
 			if o.disk.full {
 				note += ", which is full"

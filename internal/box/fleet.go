@@ -241,8 +241,8 @@ func (k key) heldElsewhere(op string) *Error {
 	return k.error(CodeHeld, op, "another server has it, or has just taken it over", "Call again in a moment.")
 }
 
-// noteBox writes down which box a guest is, and looks whether another server has given the id
-// to a box at the same time: each writes first and looks then, so that at most one goes on.
+// noteBox writes down which box a guest is, and checks that no other server has given the id
+// to a box at the same time: each writes first and checks then, so that at most one goes on.
 func (l *lifecycle) noteBox(ctx context.Context, op string, b *Box, guest string, ran bool) error {
 	f := l.parts.Fleet
 	if f == nil {

@@ -102,7 +102,7 @@ func (l *lifecycle) replace(ctx context.Context, op string, old, b *Box) error {
 	return nil
 }
 
-// admitReplacementLocked reserves memory for b, which is to replace old, once no other box
+// admitReplacementLocked reserves memory for b, which will replace old, once no other box
 // of the owner is being replaced. It releases mu while it waits.
 func (l *lifecycle) admitReplacementLocked(ctx context.Context, op string, old, b *Box) error {
 	for l.reg.replacesLocked(b.key.owner) {

@@ -1,5 +1,6 @@
-// Package cli is the command line of Glovebox. Each command has a file of its own. Main
-// runs the program, also from tests.
+// Package cli is the command line of Glovebox, and the place where engine, boxes and server
+// come together. Each command has a file of its own; host.go opens the engine, which package
+// engines chooses, and the boxes. Main runs the program, also from tests.
 //
 // Data goes to standard output, everything else to standard error. The exit codes are
 // part of the interface: see ExitOK.

@@ -206,7 +206,7 @@ func (m *codeMode) close() {
 	}
 }
 
-// statePrefix returns what begins a command that is to use a state directory: nothing for
+// statePrefix returns the beginning of a command that uses a state directory: nothing for
 // the default one.
 func statePrefix(dir string) string {
 	usual := filepath.Join(os.Getenv("HOME"), ".local", "state", "glovebox")

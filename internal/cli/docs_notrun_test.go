@@ -152,8 +152,8 @@ func (n *notRunLines) client(line string) bool {
 	return false
 }
 
-// checkUnused fails if an entry is in no document, or if the file that is to run its
-// command does not.
+// checkUnused fails if an entry is in no document, or if the file that it names for its
+// command does not run it.
 func (n *notRunLines) checkUnused(t *testing.T) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -54,7 +54,7 @@ func TestCall_results(t *testing.T) {
 	}
 }
 
-// TestCall_badInput checks what a program is told that calls in vain.
+// TestCall_badInput checks the errors that a program gets for calls that cannot be made.
 func TestCall_badInput(t *testing.T) {
 	w := newWorld(t, mcpkit.Trusted, Options{Policy: Policy{{Server: "other", Decision: Deny}}}, "files", "other", "a-b", "a_b", "gone")
 	r := w.Begin(Identity{})

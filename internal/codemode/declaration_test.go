@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestCall_declared checks that a person is told which arguments the tool declares, wherever in
-// its schema.
+// TestCall_declared checks that the question to a person names the arguments that the tool
+// declares, wherever in its schema.
 func TestCall_declared(t *testing.T) {
 	for name, tc := range map[string]struct{ schema, want string }{
 		"properties":       {`{"type":"object","properties":{"path":{},"content":{"properties":{"inner":{}}}}}`, "content path"},

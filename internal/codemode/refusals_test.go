@@ -14,8 +14,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/loglimit"
 )
 
-// TestAudit_resultBeyondBudget checks that a call whose result exceeds what is left of the
-// budget is told and logged as one that was made.
+// TestAudit_resultBeyondBudget checks that the error and the audit log say of a call whose
+// result exceeds the rest of the budget that it was made.
 func TestAudit_resultBeyondBudget(t *testing.T) {
 	var log strings.Builder
 	made := 0

@@ -60,7 +60,7 @@ type Interceptor interface {
 	// its goroutines have ended; it may leave closing c to the caller. ctx ends with the
 	// box's network.
 	Serve(ctx context.Context, b Box, host string, port uint16, c net.Conn, dial func(context.Context) (net.Conn, error)) error
-	// Plain is told each request of plain HTTP to host, which is passed on as it is. It
+	// Plain gets each request of plain HTTP to host, which the network passes on as it is. It
 	// returns the names of secrets that the request needs TLS for; none as a rule.
 	Plain(b Box, host string, r *http.Request) (secrets []string)
 	// Settings returns variables for programs in the box, and a certificate in PEM that

@@ -33,7 +33,7 @@ func (g *Gateway) checkOffered(t ServerTool) error {
 }
 
 // checkListed compares a tool as it is offered with the server's tools as it lists them on
-// the connection over which the tool is to be called. A list that is offered may be that of
+// the connection over which the gateway will call it. A list that is offered may be that of
 // another process or connection, and the server another program by now. It returns an
 // *UnavailableError if the tool is gone or has another definition, unless the user accepts
 // all changes of the server's tools. The server is then offered as it is listed, without the

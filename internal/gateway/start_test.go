@@ -126,8 +126,8 @@ func TestTool_CancelKeepsAnInstallation(t *testing.T) {
 	}
 }
 
-// TestWithStarting checks that somebody who waits for a server to start is told which, for lists of
-// tools and for a call.
+// TestWithStarting checks that the gateway names the server that starts while a client waits for
+// it, for lists of tools and for a call.
 func TestWithStarting(t *testing.T) {
 	dir := t.TempDir()
 	g := New(installing(t, dir))

@@ -82,7 +82,7 @@ func NewTable[K comparable](burst, size int) *Table[K] {
 
 // Allow reports whether to log a line about sources: whether any of them has a line left,
 // so that a source without one hides no line about another. The line counts for each of
-// them. If it is to be logged, omitted is the greatest number of lines that were left out
+// them. If ok, omitted is the greatest number of lines that were left out
 // for one of the sources since its last line.
 func (t *Table[K]) Allow(sources ...K) (omitted int64, ok bool) {
 	t.mu.Lock()

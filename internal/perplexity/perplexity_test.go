@@ -274,8 +274,8 @@ func TestTools_ChatAPI(t *testing.T) {
 	}
 }
 
-// Every failure of the API is told, with a remedy, and without the key, which the API may
-// repeat.
+// TestTools_Failures: the result names every failure of the API with a remedy, and without the
+// key, which the API may repeat.
 func TestTools_Failures(t *testing.T) {
 	api := perplexitytest.New(t)
 	gateway := perplexitytest.New(t)

@@ -1,5 +1,5 @@
 // Package polltest waits in tests for what other processes and goroutines do, where
-// nothing announces it.
+// nothing announces it, and reads what they write meanwhile.
 package polltest
 
 import (

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// roleEnv says what this program is to do when a test runs it again.
+// roleEnv says what this program does when a test runs it again.
 const roleEnv = "PROCTEST_TEST_ROLE"
 
 func TestMain(m *testing.M) {

@@ -1,5 +1,6 @@
 // Package revision names the revisions of the MCP specification at which the
-// protocol changed. Revisions are dates, so they compare as strings.
+// protocol changed, and says which of them a request has. Revisions are dates, so they
+// compare as strings.
 package revision
 
 import (

@@ -200,7 +200,7 @@ func TestApprovals_stockClients(t *testing.T) {
 	}
 }
 
-// TestApprovals_nobody checks that clients that cannot be asked are told the remedy.
+// TestApprovals_nobody checks that clients that cannot ask a person get an error with the remedy.
 func TestApprovals_nobody(t *testing.T) {
 	d, _, change := withApprovals(t, approval.Options{Remedy: func(server, tool string) string { return "Add a rule for " + server + " " + tool + "." }})
 	_, url := serve(t, change)

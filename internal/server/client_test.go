@@ -10,7 +10,7 @@ import (
 )
 
 // TestDefaultContext_OfEachClient: a client that names no context has one of its
-// own, over HTTP and over stdio, and whoever is told its id can use it. Calls
+// own, over HTTP and over stdio, and another client of the owner uses it by its id. Calls
 // without a session make a new context each and say so.
 func TestDefaultContext_OfEachClient(t *testing.T) {
 	s, url := serve(t, withBoxes(t, nil))

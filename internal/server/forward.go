@@ -30,7 +30,7 @@ const (
 	reachEvery = time.Second
 	// dialFor bounds one attempt.
 	dialFor = 3 * time.Second
-	// watchEvery is the interval at which a server looks whether another one, which it has
+	// watchEvery is the interval at which a server checks that another one, which it has
 	// forwarded a request to, still lives: no connection tells that its process hangs.
 	watchEvery = 2 * time.Second
 	// locateAttempts bounds how often a box is looked for again that others take over meanwhile.

@@ -149,8 +149,8 @@ for _ in range(1000):
 	}
 }
 
-// TestApprovals_lostElicitation checks that a call which a parked program holds up is told that the
-// question of an elicitation does not come again.
+// TestApprovals_lostElicitation checks that a call which waits for a parked program gets an error
+// that says that the question of an elicitation does not come again.
 func TestApprovals_lostElicitation(t *testing.T) {
 	_, _, change := withApprovals(t, approval.Options{})
 	_, url := serve(t, change)

@@ -36,7 +36,7 @@ func splitStrings(argv []string) []string {
 	return argv
 }
 
-// splitFlag returns the text that env is to split, and of how many words of argv the flag
+// splitFlag returns the text that env would split, and of how many words of argv the flag
 // and its text consist. It reports false if argv does not begin with such a flag.
 func splitFlag(argv []string) (text string, words int, ok bool) {
 	flag := argv[0]

@@ -54,9 +54,8 @@ const (
 	JavaScript = "javascript"
 )
 
-// libraries are the modules that are looked for in Python: what people who analyse
-// data expect, the most important first. Clients and the doctor are told which of
-// them there are.
+// libraries are the modules that people who analyse data expect in Python, the most
+// important first. Clients and the doctor show those of them that an image has.
 var libraries = []string{
 	"numpy", "pandas", "matplotlib", "scipy", "sklearn", "statsmodels", "seaborn", "plotly", "polars", "pyarrow",
 	"openpyxl", "xlrd", "lxml", "bs4", "PIL", "requests", "sqlalchemy", "sympy", "networkx", "tabulate", "jinja2", "torch", "IPython",

@@ -99,7 +99,7 @@ func (img *Image) Remember(stateDir string) error {
 
 // Recall finds an image that was remembered below stateDir by its key, whatever
 // the settings and PATH are now. Its interpreter for language has to be there still;
-// others that are gone are left out. Recall does not look whether files are still
+// others that are gone are left out. Recall does not check that files are still
 // the same: an engine compares those that a snapshot has open.
 //
 // The error is a clause about the image, for people: "it was made with node

@@ -1,5 +1,5 @@
-// Package machine combines a guest with the connection to its agent. Boxes,
-// templates and the pool consist of machines. Machines have no owners and no
+// Package machine combines a guest with the connection to its agent, and boots, restores,
+// snapshots, pauses and closes the two together. Boxes, templates and the pool consist of machines. Machines have no owners and no
 // timeouts of their own.
 //
 //	m, err := maker.Boot(ctx, id, limits)      // or Restore, from a snapshot

@@ -46,8 +46,8 @@ func (s *Store) free() (int64, error) {
 	return hostdisk.Free(dir)
 }
 
-// available returns the space on the disk that writes may take: the rest is to be left
-// free, or reserved for others. Both are negative if there is less than that.
+// available returns the space on the disk that writes may take: the store leaves the rest
+// free, or others have reserved it. Both are negative if there is less than that.
 func (s *Store) available() (available, reserved int64, err error) {
 	free, err := s.free()
 	if err != nil {

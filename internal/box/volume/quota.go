@@ -274,7 +274,7 @@ func (s *Set) stop(host string, sc *scan, now time.Time) {
 // lighten ends scans that have stopped until the others weigh maxWeight at most. First it ends
 // heavy ones, the heaviest first, as unfinished: code that makes a directory for many
 // descriptors or names ends its own scans, before those of others. If there are none, there
-// are many scans, of which none is to blame: the one that has taken the least time begins
+// are many light scans: the one that has taken the least time begins
 // again later, so that the others come to their end.
 func (w *watch) lighten(now time.Time) {
 	for {

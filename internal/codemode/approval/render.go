@@ -83,7 +83,7 @@ func (a *Approver) render(q *question, other background) {
 		whole := renderArguments(&b, g[0], maxShown/len(q.groups), other.last[i])
 		choices := []Decision{AllowOnce, AllowRun, AllowAlways, Deny}
 		if !whole {
-			// Nobody should approve for good what they have not seen.
+			// A person approves for good only a call that the question shows in full.
 			choices = []Decision{AllowOnce, AllowRun, Deny}
 			b.WriteString("   You cannot allow this call for future runs, because the question does not show all of it.\n")
 		}

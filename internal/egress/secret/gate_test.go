@@ -103,7 +103,7 @@ func TestInterceptor_BehindGate(t *testing.T) {
 		checkClean(t, "the body", body)
 	}
 
-	// Over plain HTTP the placeholder goes out as it is, and the program's user is told.
+	// Over plain HTTP the placeholder goes out as it is, and the user gets a note.
 	if left := n.Take(); len(left) > 0 {
 		t.Errorf("notes about requests over https: %+v", left)
 	}

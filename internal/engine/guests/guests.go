@@ -1,5 +1,5 @@
 // Package guests implements what engines have in common: the set of living guests
-// of an engine, and the end of a guest.
+// of an engine, what it does with each of them by id, and the end of a guest.
 package guests
 
 import (

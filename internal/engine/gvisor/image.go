@@ -242,8 +242,8 @@ type image struct {
 }
 
 // newImage makes the files of a snapshot in dir, which must be empty, and returns
-// what the sentry is to write to. If stage is set, the pages are to be written to
-// memory, which is several times as fast as to a disk.
+// the files that the sentry writes. If stage is set, it writes the pages to memory, which is
+// several times as fast as to a disk.
 func newImage(dir string, stage bool) (_ *image, files []*os.File, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

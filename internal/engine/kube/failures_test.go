@@ -212,7 +212,7 @@ func TestWatch_EndsAtOnce(t *testing.T) {
 	}
 }
 
-// TestDial_AnotherPodOfThatName: a Pod that took the name of a guest's is told nothing.
+// TestDial_AnotherPodOfThatName: the engine sends nothing to a Pod that took the name of a guest's.
 func TestDial_AnotherPodOfThatName(t *testing.T) {
 	told := make(chan int, 1)
 	e, _ := failing(t, func(w http.ResponseWriter, r *http.Request) {

@@ -54,7 +54,7 @@ func (g *guest) await(ctx context.Context) (exit engine.Exit, ok bool) {
 }
 
 // exitOf returns what the helper says about the end of the agent. A guest's root can forge
-// it, which changes only what is told about the guest.
+// it, which changes only what the engine reports about the guest.
 func exitOf(out []byte) engine.Exit {
 	if len(out) == 0 {
 		return engine.Exit{Reason: engine.ExitCrashed, Detail: "the helper in the virtual machine was killed"}

@@ -28,7 +28,7 @@ type mutant struct {
 }
 
 const (
-	// mutantEnv names the mutant that TestMutant is to run.
+	// mutantEnv names the mutant that TestMutant runs.
 	mutantEnv = "GLOVEBOX_TEST_MUTANT"
 	// containedEnv is set when something kills what the mutant leaves.
 	containedEnv = "GLOVEBOX_TEST_CONTAINED"

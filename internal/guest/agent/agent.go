@@ -1,6 +1,6 @@
-// Package agent is the first process inside a guest. It speaks the protocol of
-// internal/guest/protocol over its standard input and output: it runs code in kernels,
-// runs commands, and handles files.
+// Package agent is the first process inside a guest: it runs code in kernels, runs commands
+// and handles files for the host. It speaks the protocol of internal/guest/protocol over its
+// standard input and output.
 //
 // It imports only the standard library, golang.org/x/sys/unix, the DNS messages of
 // golang.org/x/net and, of ours outside its subtree, internal/guest/protocol: every guest

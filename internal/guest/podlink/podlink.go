@@ -22,8 +22,8 @@ const (
 	// Window is how many bytes one end sends before the other end's reader has taken
 	// the first of them.
 	Window = 1 << 20
-	// tellEvery is how many bytes a reader takes before the other end is told, unless there
-	// is something to send anyway: a writer waits for a Window, and each message takes its
+	// tellEvery is how many bytes a reader takes before it tells the other end, unless it has
+	// something to send anyway: a writer waits for a Window, and each message takes its
 	// time on the way.
 	tellEvery = Window / 8
 	// maxFrame bounds the bytes of the stream in one frame.

@@ -1,7 +1,7 @@
-// Package kernel runs an interpreter (Python, Node.js) as a child process and executes
-// cells of code in it, one after another, in one persistent namespace. It starts,
-// interrupts, kills and reaps that process; the agent decides which kernels exist, with
-// which limits and names.
+// Package kernel runs an interpreter (Python, Node.js) as a child process, executes cells
+// of code in it, and interrupts them. Cells run one after another, in one persistent
+// namespace. It starts, kills and reaps the process; the agent decides which kernels exist,
+// with which limits and names.
 //
 // The child runs a script of ours (scripts.go). Descriptors 0, 1 and 2 belong to user
 // code; the script has its own pipes for commands (3), control messages (4) and events
