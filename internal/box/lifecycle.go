@@ -414,11 +414,12 @@ func (l *lifecycle) free(b *Box, keep bool) {
 	} else {
 		l.discardBooted(b.booted)
 	}
-	if !keep {
-		l.maintainer.shareLimits(&b.spec)
+	recordStays := keep
+	if !keep && !l.maintainer.shareLimits(&b.spec) && (b.tomb == nil || b.tomb.Reason != ReasonStopped) {
+		recordStays = true // a sweep, or the next call on the id, shares the limits and removes it
 	}
 	if b.record != nil {
-		l.records.release(b.record, keep)
+		l.records.release(b.record, recordStays)
 	}
 	l.freed(b, keep)
 }

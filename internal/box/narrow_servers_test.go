@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -179,5 +180,56 @@ func TestNarrow_RecordStaysUntilItsLimitsAreShared(t *testing.T) {
 	file, err := tombstones.Read()
 	if err != nil || !slices.ContainsFunc(file, func(t Tombstone) bool { return t.ID == "narrow" && len(t.Limits) > 0 }) {
 		t.Errorf("the file has %+v, %v, want the limits of narrow", file, err)
+	}
+}
+
+// The record of a narrow box that ends while its limits cannot be written to the file of all servers
+// stays: the next box of that id is as narrow on every server, and its owner learns why the box ended.
+// A box that its owner stops leaves no limits.
+func TestNarrow_RecordOfAnEndedBoxStaysUntilItsLimitsAreShared(t *testing.T) {
+	dir := t.TempDir()
+	a := serverOn(t, dir, func(*fixture, *snapshot.Config) {})
+	withLedger(a)
+	b := serverOn(t, dir, func(*fixture, *snapshot.Config) {})
+	nets := withLedger(b)
+	for _, id := range []string{"crashed", "swept", "stopped"} {
+		a.sessionOf(t, "bob", SessionOptions{ID: id, Network: []string{}})
+	}
+	// The file cannot be replaced, as on a full disk, also by root.
+	file := a.parts.Tombstones
+	if err := os.WriteFile(file, []byte("damaged"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"crashed", "swept"} {
+		lost := a.session(t, "bob", id)
+		a.clock.add(time.Second)
+		a.life.terminate(lost, ReasonCrashed, "as the test wants")
+		<-lost.freed
+	}
+	if _, err := a.Stop(t.Context(), "bob", KindSession, "stopped"); err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[string]bool{"crashed": true, "swept": true, "stopped": false} {
+		r, err := b.records.find("test", key{"bob", KindSession, id})
+		if err != nil || (r != nil) != want {
+			t.Errorf("%s has the record %+v, %v; want one: %t", id, r, err, want)
+		}
+	}
+	if box, _, err := b.Session(t.Context(), "bob", SessionOptions{ID: "crashed"}); err == nil || !strings.Contains(err.Error(), "limits of its network could not be noted") {
+		t.Errorf("the box while its limits cannot be shared: %v, %v, want an error", box, err)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	b.session(t, "bob", "crashed")
+	nets.limited(t, "after a crash whose limits could not be shared", "bob/crashed", "box")
+	b.session(t, "bob", "stopped")
+	nets.limited(t, "after a stop", "bob/stopped")
+	a.clock.add(time.Hour)
+	a.life.maintainer.sweepDisk()
+	k := key{"bob", KindSession, "swept"}
+	r, err := a.records.find("test", k)
+	if tomb := a.reg.tombstoneOf(k); err != nil || r != nil || tomb == nil || tomb.Reason != ReasonCrashed || len(tomb.Limits) == 0 {
+		t.Errorf("after a sweep: the record %+v, %v, and the tombstone %+v; want the crash and its limits", r, err, tomb)
 	}
 }

@@ -174,6 +174,9 @@ func (l *lifecycle) departing(r *snapshot.Removed) *Tombstone {
 	switch r.Why {
 	case snapshot.Lost:
 		reason, detail = ReasonHostRestart, "the server was killed before the box had been written to disk"
+		if known := l.reg.tombstoneOf(recordKey(&r.Record)); known != nil && known.At.After(r.Created) {
+			reason, detail = known.Reason, known.Detail // only its limits could not be shared
+		}
 	case snapshot.Age:
 		reason, detail = ReasonIdle, "nobody had used it since it was hibernated"
 	case snapshot.Quota:

@@ -61,11 +61,15 @@ func (p *maintainer) tombstoneFile() statefile.File[[]Tombstone] {
 
 // shareLimits shares the tombstones at once if the box had limits. It is called before the
 // record of the box is removed: another server finds the record, which this one has leased,
-// or the limits in the file, and never neither.
-func (p *maintainer) shareLimits(s *spec) {
-	if len(s.limits) > 0 {
-		p.shareTombstones(context.Background()) // also while the Manager closes
+// or the limits in the file, and never neither. It reports false if the limits are in the record
+// only.
+func (p *maintainer) shareLimits(s *spec) bool {
+	if len(s.limits) == 0 {
+		return true
 	}
+	err := p.mergeTombstones(context.Background()) // also while the Manager closes
+	p.noteShared(err)
+	return err == nil
 }
 
 // learnTombstones takes in the tombstones of other servers if the file has changed since the
