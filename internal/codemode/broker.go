@@ -167,6 +167,7 @@ type Run struct {
 
 	refused     *loglimit.Limit
 	imageMemory *reservation
+	changes     changes
 
 	mu     sync.Mutex
 	images []image // guarded by mu
@@ -351,6 +352,7 @@ func (r *Run) call(ctx context.Context, own *reservation, in toolCall) (value an
 		return nil, r.b.withTool(err, t, l)
 	}
 	made = true
+	called := r.changes.begin(t)
 	if r.b.o.Called != nil {
 		r.b.o.Called(ctx, t)
 	}
@@ -363,6 +365,7 @@ func (r *Run) call(ctx context.Context, own *reservation, in toolCall) (value an
 		return result.memory.errorFor(result.take(ctx, bytes), TooLarge, "the tool ran, but its result was dropped")
 	}
 	res, err := r.b.o.Servers.Call(mcpkit.WithAdmission(ctx, admit), t, arguments)
+	called(err)
 	r.endUse()
 	if err != nil {
 		return nil, r.b.withTool(asError(ctx, err), t, l)

@@ -48,6 +48,7 @@ type Error struct {
 	Signature string `json:"signature,omitempty"` // of the tool, if the call did not fit it
 
 	broken bool // an interrupted call ended with its connection, not with its run
+	unsent bool // the server got no call
 }
 
 func (e *Error) Error() string { return e.Message }

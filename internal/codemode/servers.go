@@ -84,7 +84,7 @@ func failedCall(ctx context.Context, err error) error {
 	case own || ctx.Err() != nil:
 		return err
 	case errors.Is(err, mcpkit.ErrNotSent):
-		return &Error{Code: Unavailable, Message: err.Error() + "; the tool was not called"}
+		return &Error{Code: Unavailable, Message: err.Error() + "; the tool was not called", unsent: true}
 	case answered || errors.As(err, &timeout) && timeout.Timeout():
 		return err
 	}

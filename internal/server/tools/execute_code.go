@@ -27,7 +27,7 @@ var executeCode = define(info{
 	}
 	res, err := b.Run(ctx, box.RunRequest{Code: in.Code, Timeout: seconds(in.Timeout), Progress: c.Progress, Calls: c.calls(b.ID())})
 	if err != nil {
-		return executeCodeOut{}, c.explainParked(b.Box, err)
+		return executeCodeOut{}, c.withChanges(c.explainParked(b.Box, err))
 	}
 	out := executeCodeOut{
 		sessionOut: newSessionOut(b, res.Duration),
@@ -36,6 +36,7 @@ var executeCode = define(info{
 	}
 	out.LostReason, out.Notes = describeRunLoss(b.Lease, res, "session")
 	out.StateLost = out.LostReason != ""
+	out.Notes = append(out.Notes, c.changesBefore(res.Success)...)
 	var more []string
 	out.images, more = attach(res.Images)
 	out.Notes = withNotes(b.notes, slices.Concat(out.Notes, more))

@@ -29,7 +29,7 @@ var executeCommand = define(info{
 	}
 	res, err := b.Exec(ctx, req)
 	if err != nil {
-		return executeCommandOut{}, err
+		return executeCommandOut{}, c.withChanges(err)
 	}
 	out := executeCommandOut{
 		sessionOut: newSessionOut(b, res.Duration),
@@ -48,7 +48,7 @@ var executeCommand = define(info{
 	}
 	out.LostReason, out.Notes = describeLoss(b.Lease, "session")
 	out.StateLost = out.LostReason != ""
-	out.Notes = withNotes(b.notes, slices.Concat(out.Notes, res.Notes, more))
+	out.Notes = withNotes(b.notes, slices.Concat(out.Notes, res.Notes, c.changesBefore(out.Success), more))
 	if res.ExitCode == 127 && len(in.Args) > 0 && strings.ContainsAny(in.Command, " \t\n") {
 		out.Notes = append(out.Notes, "With args, command is the name of one program, without arguments: move those into args, or leave args out to run a shell line.")
 	}

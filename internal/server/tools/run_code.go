@@ -24,7 +24,7 @@ var runCode = define(info{
 	}
 	res, err := b.Run(ctx, box.RunRequest{Code: in.Code, Timeout: seconds(in.Timeout), Progress: c.Progress, Calls: c.calls(b.ID())})
 	if err != nil {
-		return runCodeOut{}, c.explainParked(b, err)
+		return runCodeOut{}, c.withChanges(c.explainParked(b, err))
 	}
 	out := runCodeOut{
 		Stdout: res.Stdout, Stderr: res.Stderr, Success: res.Success,
@@ -36,6 +36,7 @@ var runCode = define(info{
 	}
 	out.LostReason, out.Notes = describeRunLoss(lease, res, "context")
 	out.StateLost = out.LostReason != ""
+	out.Notes = append(out.Notes, c.changesBefore(res.Success)...)
 	var more []string
 	out.images, more = attach(res.Images)
 	out.Notes = append(out.Notes, more...)

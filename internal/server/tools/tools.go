@@ -216,6 +216,7 @@ type Call struct {
 	holdCall func(box.Owner) (release func())            // [Deps.Hold]
 	leases   []box.Lease                                 // of the boxes that the call uses
 	broker   *codemode.Broker                            // nil: the code can call no tools
+	run      *codemode.Run                               // answers the calls of the code; nil: none began
 	approver *approval.Approver                          // [Deps.Approvals]
 	found    target                                      // that the call works in; without a box: none yet
 }
@@ -225,7 +226,8 @@ func (c *Call) calls(boxID string) box.Calls {
 	if c.broker == nil {
 		return nil // not a nil *codemode.Run in an interface
 	}
-	return c.broker.Begin(codemode.Identity{Owner: string(c.Owner), Box: boxID})
+	c.run = c.broker.Begin(codemode.Identity{Owner: string(c.Owner), Box: boxID})
+	return c.run
 }
 
 type withoutCodeKey struct{}

@@ -1,0 +1,95 @@
+package codemode
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/glovebox-dev/glovebox/mcpkit"
+)
+
+// maxChanged bounds the tools that changes names.
+const maxChanged = 5
+
+// changes are the calls of a run that may have changed something. The zero value has none. Its
+// methods may be called concurrently.
+type changes struct {
+	mu    sync.Mutex
+	names []string       // in the order of the first calls, at most maxChanged; guarded by mu
+	calls map[string]int // by those names; guarded by mu
+	more  int            // calls of further tools; guarded by mu
+}
+
+// begin records a call before the server gets it, since a run can end while it waits for the
+// answer. end is for the outcome: a call that was never made is no change.
+func (c *changes) begin(t Tool) (end func(err error)) {
+	if t.Annotations != nil && t.Annotations.ReadOnlyHint {
+		return func(error) {}
+	}
+	name := t.dotted()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, named := c.calls[name]
+	switch {
+	case named:
+		c.calls[name]++
+	case len(c.names) < maxChanged:
+		if c.calls == nil {
+			c.calls = make(map[string]int)
+		}
+		named = true
+		c.names, c.calls[name] = append(c.names, name), 1
+	default:
+		c.more++
+	}
+	return func(err error) {
+		if notCalled(err) {
+			c.undo(name, named)
+		}
+	}
+}
+
+// undo forgets a call. named says that it is among those by name.
+func (c *changes) undo(name string, named bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !named {
+		c.more--
+		return
+	}
+	if c.calls[name]--; c.calls[name] == 0 { // its place is for another tool
+		delete(c.calls, name)
+		c.names = slices.DeleteFunc(c.names, func(n string) bool { return n == name })
+	}
+}
+
+// notCalled reports whether the error of Servers.Call says that the server got no call.
+func notCalled(err error) bool {
+	if errors.Is(err, mcpkit.ErrNotSent) {
+		return true
+	}
+	e, ok := errors.AsType[*Error](err)
+	return ok && (e.Code.refused() || e.unsent)
+}
+
+// String lists the tools with the number of their calls, such as "files.write_file (2)", with an
+// ellipsis for further ones; "" if there are none.
+func (c *changes) String() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all []string
+	for _, name := range c.names {
+		all = append(all, fmt.Sprintf("%s (%d)", name, c.calls[name]))
+	}
+	if c.more > 0 {
+		all = append(all, "…")
+	}
+	return strings.Join(all, ", ")
+}
+
+// Changed lists the tools that the run has called so far and that their servers do not declare as
+// read-only, with the number of calls: "files.write_file (2), mail.send (1)". It names tools as
+// programs write them, at most five, and is "" if there are none. It may be called after End.
+func (r *Run) Changed() string { return r.changes.String() }

@@ -1,0 +1,46 @@
+package codemode
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/mcpkit"
+)
+
+// TestChanges_calls checks which calls count as changes, and that the list is bounded.
+func TestChanges_calls(t *testing.T) {
+	tool := func(name string, a *mcp.ToolAnnotations) Tool {
+		return Tool{Server: "my-files", Tool: &mcp.Tool{Name: name, Annotations: a}}
+	}
+	var c changes
+	call := func(name string, err error) { c.begin(tool(name, nil))(err) }
+	if got := c.String(); got != "" {
+		t.Errorf("no calls: got %q", got)
+	}
+	c.begin(tool("read", readOnly))(nil)
+	call("unsent", fmt.Errorf("connect: %w", mcpkit.ErrNotSent))
+	call("refused", &Error{Code: Changed})
+	call("unreachable", &Error{Code: Unavailable, unsent: true})
+	if got := c.String(); got != "" {
+		t.Errorf("calls that change nothing: got %q", got)
+	}
+	for i := range 2 * maxChanged { // take no place
+		call(fmt.Sprint("unsent", i), &Error{Code: Unavailable, unsent: true})
+	}
+	call("write-file", nil)
+	call("write-file", errors.New("the server failed"))
+	call("lost", &Error{Code: Interrupted})
+	c.begin(tool("pending", &mcp.ToolAnnotations{})) // without an answer yet
+	if got, want := c.String(), "my_files.write_file (2), my_files.lost (1), my_files.pending (1)"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	for i := range 100 {
+		call(fmt.Sprint("tool", i), nil)
+	}
+	if got, want := c.String(), "my_files.write_file (2), my_files.lost (1), my_files.pending (1), my_files.tool0 (1), my_files.tool1 (1), …"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

@@ -1,0 +1,52 @@
+package server
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/box"
+	"github.com/glovebox-dev/glovebox/internal/codemode"
+	"github.com/glovebox-dev/glovebox/internal/revision"
+)
+
+// TestCodeMode_ChangesBeforeFailure checks that the result of a program which fails half way says
+// what it has changed: a model that repeats it would change that again.
+func TestCodeMode_ChangesBeforeFailure(t *testing.T) {
+	boxes := withBoxes(t, nil)
+	broker := codemode.New(codemode.Options{Servers: &diary{}, Policy: codemode.Policy{{Decision: codemode.Allow}}})
+	_, url := serve(t, func(o *Options) {
+		boxes(o)
+		o.Toolsets = []string{"sessions", "contexts"}
+		o.Tools.Code = func(box.Owner) *codemode.Broker { return broker }
+	})
+	cs := dial(t, url, revision.Modern)
+	const begin, end = "Before it failed, the program had called ", ". To repeat the program would make these calls again."
+	for name, c := range map[string]struct{ tool, args, want string }{
+		"an error":         {"execute_code", `{"code": "for n in range(2): tools.diary.write(n=n)\ntools.diary.read()\ntools.diary.delete()\nraise ValueError('half way')"}`, "diary.write (2), diary.delete (1)"},
+		"JavaScript":       {"execute_code", `{"code": "await tools.diary.write({}); throw new Error('half way')", "language": "javascript"}`, "diary.write (1)"},
+		"a time-out":       {"execute_code", `{"code": "import time; tools.diary.write(); time.sleep(600)", "timeout": 1}`, "diary.write (1)"},
+		"a killed program": {"execute_code", `{"code": "import os, signal; tools.diary.write(); os.kill(os.getpid(), signal.SIGKILL)"}`, "diary.write (1)"},
+		"a command":        {"execute_command", `{"command": "glovebox-tool diary.write; exit 7"}`, "diary.write (1)"},
+		"run_code":         {"run_code", `{"code": "tools.diary.write(); 1/0"}`, "diary.write (1)"},
+		"only reads":       {"execute_code", `{"code": "tools.diary.read(); 1/0"}`, ""},
+		"a success":        {"execute_code", `{"code": "tools.diary.write()"}`, ""},
+		"no call":          {"execute_code", `{"code": "1/0"}`, ""},
+	} {
+		res, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: c.tool, Arguments: json.RawMessage(c.args)})
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		structured, err := json.Marshal(res.StructuredContent)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range []string{textOf(res), string(structured)} {
+			if c.want == "" && strings.Contains(text, begin) || c.want != "" && !strings.Contains(text, begin+c.want+end) {
+				t.Errorf("%s: got %s, want a note about %q", name, text, c.want)
+			}
+		}
+	}
+}
