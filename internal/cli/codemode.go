@@ -118,17 +118,21 @@ func (m *codeMode) newBroker(owner string, o *codeOwner) *codemode.Broker {
 
 // openApprovals returns what asks users for approval of calls.
 func openApprovals(cfg *config.Config, log, audit *slog.Logger) *approval.Approver {
-	remedy := func(server, tool string) string {
-		rule := "allow " + rulePattern(server) + " " + rulePattern(tool)
-		if cfg.ToolsOwners != "" {
-			return fmt.Sprintf("The operator can allow it by the rule %q.", rule)
-		}
-		return fmt.Sprintf("Its user can allow it by the option --tool-rules %q of the server, or GLOVEBOX_TOOL_RULES.", rule)
-	}
+	remedy := func(server, tool string) string { return ruleRemedy(cfg.ToolsOwners != "", server, tool) }
 	return approval.New(approval.Options{
 		Store: &approval.Store{Dir: filepath.Join(cfg.StateDir, "approvals")},
 		Park:  box.Park, Remedy: remedy, Audit: audit, Log: log,
 	})
+}
+
+// ruleRemedy tells the reader of a program's output who can allow a tool to programs, and how. It
+// names Glovebox, because its reader would take "the server" for that of the tool.
+func ruleRemedy(owners bool, server, tool string) string {
+	rule := "allow " + rulePattern(server) + " " + rulePattern(tool)
+	if owners {
+		return fmt.Sprintf("The operator of Glovebox can allow it by the rule %q.", rule)
+	}
+	return fmt.Sprintf("The user of Glovebox can allow it: start Glovebox with --tool-rules %q, or with that rule in GLOVEBOX_TOOL_RULES.", rule)
 }
 
 // rulePattern returns a pattern of a rule that matches a name.

@@ -63,3 +63,16 @@ func TestCodeMode_rulesWithoutEffect(t *testing.T) {
 	}
 	warned("rules without tools", 1, "tool-rules (allow files) has no effect without tools or tools-owners")
 }
+
+// TestRuleRemedy_namesGlovebox checks that a model does not take the option for one of the MCP
+// server that has the tool.
+func TestRuleRemedy_namesGlovebox(t *testing.T) {
+	for owners, want := range map[bool]string{
+		false: `The user of Glovebox can allow it: start Glovebox with --tool-rules "allow files write_file", or with that rule in GLOVEBOX_TOOL_RULES.`,
+		true:  `The operator of Glovebox can allow it by the rule "allow files write_file".`,
+	} {
+		if got := ruleRemedy(owners, "files", "write_file"); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}

@@ -118,7 +118,7 @@ func New(o Options) *Approver {
 	}
 	if o.Remedy == nil {
 		o.Remedy = func(server, tool string) string {
-			return fmt.Sprintf("Its user can allow it to programs by a rule for %s.%s.", server, tool)
+			return fmt.Sprintf("The user of Glovebox can allow it to programs by a rule for %s.%s.", server, tool)
 		}
 	}
 	o.Audit = cmp.Or(o.Audit, slog.New(slog.DiscardHandler))
