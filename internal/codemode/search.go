@@ -73,7 +73,7 @@ func (r *Run) search(ctx context.Context, in searchQuery) (any, error) {
 	case more > 0:
 		notes = append(notes, fmt.Sprintf("%d more match: narrow the query, or raise limit (to %d)", more, maxFound))
 	}
-	if matches == 0 && in.Query != "" {
+	if matches == 0 && in.Query != "" && r.b.HasTools(ctx) {
 		notes = append(notes, fmt.Sprintf("no tool matches %q: search without words to list all", brief(in.Query)))
 	}
 	for _, note := range append(notes, r.b.Missing(ctx, in.Query)...) {
@@ -149,6 +149,10 @@ func (b *Broker) Search(ctx context.Context, query string, limit int, l Language
 	}
 	return found, len(hits)
 }
+
+// HasTools reports whether any server has tools now that programs can name: otherwise a search
+// finds none whatever its words are.
+func (b *Broker) HasTools(ctx context.Context) bool { return len(b.tools(ctx, "")) > 0 }
 
 // Servers returns a line with all servers that have tools, and how many; "" if there are fewer than
 // two. It is for the answer to an empty query that leaves tools out.

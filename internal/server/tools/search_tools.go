@@ -36,7 +36,7 @@ var searchTools = define(info{
 	if err != nil {
 		return toolsOut{}, err
 	}
-	if matches == 0 && in.Query != "" {
+	if matches == 0 && in.Query != "" && c.broker.HasTools(ctx) {
 		out.Notes = append(out.Notes, "No tool has one of these words in its name or description: leave out query to list others.")
 	}
 	if more := matches - len(found); more > 0 {

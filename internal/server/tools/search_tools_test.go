@@ -72,3 +72,33 @@ func TestSearchTools_allServers(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
+
+// lockedServer is a server without tools, which its user has not trusted.
+type lockedServer struct{ twoServers }
+
+func (lockedServer) Names() []string { return []string{"locked"} }
+
+func (lockedServer) Tools(context.Context, string) []codemode.Tool { return nil }
+
+func (lockedServer) Unavailable(context.Context, string, string) *codemode.Error {
+	return &codemode.Error{Code: codemode.Untrusted, Message: "Trust it first."}
+}
+
+// TestSearchTools_NoToolsAtAll checks that a search where no server can be used does not say that
+// other words would find more.
+func TestSearchTools_NoToolsAtAll(t *testing.T) {
+	broker := codemode.New(codemode.Options{Servers: lockedServer{}})
+	handlers := Handlers(Deps{Code: func(box.Owner) *codemode.Broker { return broker }}, nil)
+	res, err := handlers["search_tools"](t.Context(), &mcp.CallToolRequest{Params: &mcp.CallToolParamsRaw{Name: "search_tools", Arguments: json.RawMessage(`{"query": "write"}`)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const notes = "Not trusted: locked. Describe one of these servers to see why."
+	if got, want := res.Content[0].(*mcp.TextContent).Text, "[0 tools]\n"+notes; strings.TrimSpace(got) != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	answer, err := broker.Begin(codemode.Identity{}).Call(t.Context(), "search", []byte(`{"query": "write"}`))
+	if err != nil || !strings.Contains(string(answer), notes) || strings.Contains(string(answer), "no tool matches") {
+		t.Errorf("a program: got %s, %v", answer, err)
+	}
+}
