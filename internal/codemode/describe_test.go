@@ -365,7 +365,7 @@ func TestDescribe_unavailable(t *testing.T) {
 		ToolsCommand: func(string) string { return "CAUSE" },
 	})
 	_, _, err := w.Describe(t.Context(), []string{"mute", "dead", "mute.a", "mute.b", "dead.a", "dead"}, "", Python)
-	const want = `The server "mute" is not available: connect: no answer within 5s
+	const want = `The server "mute" is not available: connect: no answer within 5s; the user sees the cause with: CAUSE
 The server "dead" is not available: its program ended: exit status 3; the user sees the cause with: CAUSE`
 	// The cause may be from a try before, and the sentence then says how long ago.
 	if err == nil || !strings.HasPrefix(err.Error(), want) || strings.Count(err.Error(), "\n") != 1 {

@@ -52,6 +52,20 @@ func (g *Gateway) textFor(err error, cause string) string {
 	return "it failed, and the operator finds the cause in the log"
 }
 
+// unavailableText returns the text of an error that made a server unavailable, for a sentence that
+// names the server. It tells where the cause is unless the server gave it in an answer.
+func (g *Gateway) unavailableText(server string, err error) string {
+	cause := g.startCause(server)
+	text := withoutName(g.textFor(err, cause), server)
+	answer, answered := errors.AsType[*jsonrpc.Error](err)
+	_, large := errors.AsType[*outbound.TooLargeError](err)
+	switch {
+	case answered && answer.Code != codeRejected, large, errors.Is(err, mcpkit.ErrTooManyValues), strings.HasSuffix(text, cause):
+		return text
+	}
+	return text + cause
+}
+
 // withoutName returns a text of textFor for a sentence that names the server already.
 func withoutName(text, server string) string {
 	name := fmt.Sprintf("mcp server %q", server)
