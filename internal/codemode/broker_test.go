@@ -82,7 +82,7 @@ func TestCall_badInput(t *testing.T) {
 		{"gone.add", `{}`, Unavailable, []string{`The server "gone" is not available`, "/nonexistent/server"}},
 		{"files.die", `{}`, Interrupted, []string{"files", "the tool may have run"}},
 		{"files.values", `{"n":500000}`, TooLarge, []string{"more than 500000", "ask for less"}},
-		{"files.large", `{"n":17000000}`, TooLarge, []string{"16777216", "the tool ran", "ask for less"}},
+		{"files.large", `{"n":17000000}`, TooLarge, []string{"larger than 16 MiB and lost", "the tool ran", "ask for less"}},
 		{"files.large", `{"n":16777200}`, TooLarge, []string{"the tool ran"}},
 		{"files.add", `{"a":1}`, "", nil}, // the server that died is back
 		{"tools.files.add", `{"a":1}`, "", nil},

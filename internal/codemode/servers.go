@@ -1,9 +1,12 @@
 package codemode
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -74,13 +77,16 @@ func failedCall(ctx context.Context, err error) error {
 	if why, ok := errors.AsType[*gateway.UnavailableError](err); ok {
 		return &Error{Code: reasons[why.Reason], Message: why.Text}
 	}
-	_, large := errors.AsType[*outbound.TooLargeError](err)
+	large, isLarge := errors.AsType[*outbound.TooLargeError](err)
 	_, own := errors.AsType[*Error](err) // of the admission
 	_, answered := errors.AsType[*jsonrpc.Error](err)
 	var timeout interface{ Timeout() bool }
 	switch {
-	case large || errors.Is(err, mcpkit.ErrTooManyValues):
-		return &Error{Code: TooLarge, Message: "the tool ran, but its result is lost: " + err.Error() + ": ask for less, or for a page at a time"}
+	case isLarge:
+		return &Error{Code: TooLarge, Message: "the tool ran, and its result is larger than " + sizeText(large.Limit) + " and lost" + askForLess}
+	case errors.Is(err, mcpkit.ErrTooManyValues):
+		_, most, _ := strings.Cut(err.Error(), mcpkit.ErrTooManyValues.Error()+": ")
+		return &Error{Code: TooLarge, Message: "the tool ran, and its result has too many JSON values (" + cmp.Or(most, "above the limit") + ") and is lost" + askForLess}
 	case own || ctx.Err() != nil:
 		return err
 	case errors.Is(err, mcpkit.ErrNotSent):
@@ -89,4 +95,15 @@ func failedCall(ctx context.Context, err error) error {
 		return err
 	}
 	return &Error{Code: Interrupted, Message: "the connection to the server ended before the answer, and the tool may have run: " + err.Error(), broken: true}
+}
+
+// askForLess ends the sentence about a result that is too large.
+const askForLess = ": ask for less, or for a page at a time"
+
+// sizeText returns a size for a sentence, such as "16 MiB".
+func sizeText(bytes int64) string {
+	if bytes > 0 && bytes%(1<<20) == 0 {
+		return fmt.Sprintf("%d MiB", bytes>>20)
+	}
+	return fmt.Sprintf("%d bytes", bytes)
 }
