@@ -144,6 +144,9 @@ func TestPrograms_servers(t *testing.T) {
 		{"javascript", "console.log((await tools.files).constructor, tools)", "undefined " + hint},
 		{"javascript", "console.log(Object.keys(tools), 'search' in tools)", "[ 'search', 'describe' ] true\n"},
 		{"javascript", "console.log(tools.files)", "tools.files: await tools.describe('files') lists its tools\n"},
+		{"python", "tools.fils", "tools.fils: there is no server \"fils\"; did you mean files?; the servers are alpha, files, zeta\n"},
+		{"python", "print(tools.fils)", "tools.fils: there is no server \"fils\"; did you mean files?; the servers are alpha, files, zeta\n"},
+		{"javascript", "tools.fils", "tools.fils: there is no server \"fils\"; did you mean files?; the servers are alpha, files, zeta\n"},
 	} {
 		if got := program(t, l, tc.language, tc.code, w.Begin(Identity{})); got != tc.want {
 			t.Errorf("%s: got %q, want %q", tc.code, got, tc.want)

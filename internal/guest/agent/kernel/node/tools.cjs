@@ -267,7 +267,7 @@ function target(members, name, brief, full) {
 function serverOf(server) {
   const name = `tools.${server}`;
   const object = target({}, name, `${name}: await tools.describe('${server}') lists its tools`,
-    async () => `${name}: ${await namesOf('identifier', { server }, name)}`);
+    async () => `${name}: ${(await namesOf('identifier', { server }, name)) || (await methods.describe(server, { detail: 'names' }).catch((e) => e.reason))}`);
   // No tool is called: the host's error names the servers that have a tool of this name. The
   // function is shown as the object is, also in JSON.
   const f = () => ask('tool', { server, tool: '', language: 'javascript' }, name, f);

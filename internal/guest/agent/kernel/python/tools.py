@@ -401,7 +401,13 @@ class Server:
         return [t["identifier"] for t in ask_now("catalog", {"server": self._name})]
 
     def __repr__(self):
-        return "tools.%s: %s" % (self._name, ", ".join(dir(self)))
+        names = dir(self)
+        if not names:  # the host says why: there is no such server, or it cannot be used
+            try:
+                names = [str(tools.describe(self, detail="names"))]  # a rule denies all of them
+            except ToolError as e:
+                return "tools.%s: %s" % (self._name, e.message)
+        return "tools.%s: %s" % (self._name, ", ".join(names))
 
 
 class Tools:
