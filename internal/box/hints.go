@@ -301,12 +301,12 @@ func mentions(line, dir string) bool {
 // about the network and about modules are longer than many outputs, so a box gives each
 // in full only once.
 func (b *Box) hints(notes []string, o outcome, n networkState) []string {
-	network, module := n.note, o.libraryNote()
+	network, module := "", o.libraryNote()
 	if module == "" {
 		module = b.moduleNote(o.stderr, n.allowed)
 	}
 	switch {
-	case network != "" || !o.networkFailed():
+	case len(n.notes) > 0 || !o.networkFailed():
 	case len(n.allowed) > 0:
 		if !b.networkNoted.Swap(true) {
 			network = fmt.Sprintf(limitedNetwork, strings.Join(n.allowed, ", "))
@@ -319,6 +319,7 @@ func (b *Box) hints(notes []string, o outcome, n networkState) []string {
 			network = noNetworkAgain
 		}
 	}
+	notes = append(notes, n.notes...)
 	for _, note := range []string{network, module, o.replacedNote(), o.codeModeNote(), inputNote(o.stderr), readOnlyNote(b.volumes(), o), b.frozenNote(o)} {
 		if note != "" {
 			notes = append(notes, note)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strings"
 	"sync"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guest/client"
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 	"github.com/glovebox-dev/glovebox/internal/logkey"
+	"github.com/glovebox-dev/glovebox/internal/plural"
 )
 
 // Networks opens the networks of boxes. Its methods may be called concurrently.
@@ -225,7 +225,7 @@ type networkState struct {
 	allowed []string  // empty: off
 	refused []Refusal // since the last result, the most frequent ones
 	more    int       // further refused destinations, which refused omits
-	note    string    // for the model; "": none
+	notes   []string  // for the model
 }
 
 // take returns the refused connections since the last call.
@@ -247,21 +247,19 @@ func (n *network) take() networkState {
 	if on {
 		state.allowed = current.Allowed()
 	}
-	var notes []string
 	if old {
-		notes = append(notes, "This box was made by an earlier version of Glovebox and has no network; a new box has one.")
+		state.notes = append(state.notes, "This box was made by an earlier version of Glovebox and has no network; a new box has one.")
 	}
 	for _, r := range state.refused {
 		text := r.Text
 		if r.Count > 1 {
 			text = fmt.Sprintf("%s (%d times)", text, r.Count)
 		}
-		notes = append(notes, text)
+		state.notes = append(state.notes, text)
 	}
 	if state.more > 0 {
-		notes = append(notes, fmt.Sprintf("Glovebox refused, or could not resolve, at least %d more destinations.", state.more))
+		state.notes = append(state.notes, fmt.Sprintf("Glovebox refused, or could not resolve, at least %s.", plural.N(state.more, "more destination")))
 	}
-	state.note = strings.Join(notes, "\n")
 	return state
 }
 

@@ -269,6 +269,9 @@ func TestNetwork_RefusalsAreInResults(t *testing.T) {
 	nets.set(false, refused...)
 	res := run(t, b, "print(1)")
 	notes := strings.Join(res.Notes, "\n")
+	if len(res.Notes) != maxRefusals+1 {
+		t.Errorf("got %d notes, want one for each refusal and one for the rest: %q", len(res.Notes), res.Notes)
+	}
 	if len(res.Refused) != maxRefusals || res.Refused[0].Count != 3 || res.Refused[1].Rule != "b.example" {
 		t.Errorf("refused: got %+v, want the first %d", res.Refused, maxRefusals)
 	}
@@ -277,6 +280,10 @@ func TestNetwork_RefusalsAreInResults(t *testing.T) {
 	}
 	if !strings.Contains(notes, "no rule allows it (3 times)\n") || !strings.Contains(notes, "Glovebox refused b.example\n") || strings.Contains(notes, "\x1b") || strings.Contains(res.Refused[0].Host, "\x1b") {
 		t.Errorf("notes: got %q and %q", notes, res.Refused[0].Host)
+	}
+	nets.set(false, refused[:maxRefusals+1]...)
+	if res := run(t, b, "print(1)"); !slices.Contains(res.Notes, "Glovebox refused, or could not resolve, at least 1 more destination.") {
+		t.Errorf("one more: got %q", res.Notes)
 	}
 	nets.set(false, refused[1])
 	out, err := b.Exec(t.Context(), ExecRequest{Shell: "true"})
@@ -313,8 +320,8 @@ func TestHints_WithNetwork(t *testing.T) {
 	if notes := b.hints(nil, o, on); len(notes) != 1 || !strings.Contains(notes[0], "Network: npm, db.example.org; everything else is refused.") {
 		t.Errorf("a failure that no refusal explains: got %q", notes)
 	}
-	on.note = "Glovebox refused a.example"
-	if notes := b.hints(nil, o, on); len(notes) != 1 || notes[0] != on.note {
+	on.notes = []string{"Glovebox refused a.example"}
+	if notes := b.hints(nil, o, on); len(notes) != 1 || notes[0] != on.notes[0] {
 		t.Errorf("a refusal: got %q", notes)
 	}
 	missing := outcome{failed: true, stderr: "ModuleNotFoundError: No module named 'polars'"}

@@ -90,7 +90,7 @@ func (t *tree) python(dirs []string) (_ *image.Interpreter, unfit string) {
 			unfit = fmt.Sprintf("%s is Python %s; at least 3.%d is needed.", file, i.Version, oldestPython)
 			continue
 		}
-		if t.stripped(i.Prefix, minor) {
+		if t.stripped(file, minor) {
 			unfit = fmt.Sprintf("%s has no whole standard library, as in Debian's python3-minimal: install the package python3 in the image.", file)
 			continue
 		}
@@ -109,11 +109,39 @@ func (t *tree) python(dirs []string) (_ *image.Interpreter, unfit string) {
 	return nil, unfit
 }
 
-// stripped reports whether the standard library of a Python is there and lacks what the kernel
-// needs. A library that is elsewhere, as in a virtual environment, is not judged.
-func (t *tree) stripped(prefix string, minor int) bool {
-	lib := path.Join(prefix, fmt.Sprintf("lib/python3.%d", minor))
-	return t.lookup(path.Join(lib, "os.py")) != nil && t.lookup(path.Join(lib, "json/__init__.py")) == nil
+// stripped reports whether the directory of a Python's standard library is there and lacks what
+// the kernel needs. A library that is elsewhere is not judged, as that of a script which starts
+// another Python.
+func (t *tree) stripped(file string, minor int) bool {
+	program := t.follow(file)
+	home := path.Dir(path.Dir(program))
+	has := func(format string) bool { return t.lookup(path.Join(home, fmt.Sprintf(format, minor))) != nil }
+	lib := t.lookup(path.Join(home, fmt.Sprintf("lib/python3.%d", minor)))
+	switch {
+	case has("lib/python3.%d/os.py"):
+		return !has("lib/python3.%d/json/__init__.py")
+	case lib == nil, t.lookup(path.Join(home, "pyvenv.cfg")) != nil: // made with copies of programs
+		return false
+	case slices.ContainsFunc([]string{"lib/python3.%d/os.pyc", "lib/python3.%d/encodings", "lib/python3%d.zip", "lib64/python3.%d/os.py", "lib64/python3%d.zip"}, has):
+		return false
+	}
+	return len(lib.Entries) == 0 || pythonVersion.MatchString(path.Base(program))
+}
+
+// follow returns the path that the links at file lead to.
+func (t *tree) follow(file string) string {
+	for range maxHops {
+		dir := t.lookup(path.Dir(file))
+		if dir == nil || dir.Entries[path.Base(file)] == nil || dir.Entries[path.Base(file)].Type() != erofs.TypeSymlink {
+			break
+		}
+		to := dir.Entries[path.Base(file)].Target
+		if !path.IsAbs(to) {
+			to = path.Join(path.Dir(file), to)
+		}
+		file = path.Clean(to)
+	}
+	return file
 }
 
 // minor returns the minor version of the Python at file: that of the file which it links
