@@ -8,27 +8,27 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/tracing"
 )
 
-// Lease keeps a box in memory for its caller, and says how the box was acquired.
+// Hold keeps a box in memory for a call, and says how the box was acquired.
 //
-// Created, Woken and Lost are the report of how the box came into memory. One lease at a
+// Created, Woken and Lost are the report of how the box came into memory. One hold at a
 // time has it: that of the call that brought the box into memory or, if that call was
 // cancelled, failed, or cannot report, of a later one; see Settle.
-type Lease struct {
+type Hold struct {
 	Created bool       // the box is new
 	Woken   *Woken     // the box was hibernated; nil otherwise
 	Lost    *Tombstone // an earlier box with this id ended and its state is gone
 
 	pin    *pin
-	report *report // nil: the lease has none
+	report *report // nil: the hold has none
 }
 
 // Release settles the report as delivered, unless Settle was called, and lets the box be
 // evicted or expire again. The first call into the box and the end of the acquiring call's
 // context let it be evicted as well. Release may be called again.
-func (l Lease) Release() {
-	l.Settle(true)
-	if l.pin != nil {
-		l.pin.release()
+func (h Hold) Release() {
+	h.Settle(true)
+	if h.pin != nil {
+		h.pin.release()
 	}
 }
 
@@ -56,10 +56,10 @@ type search struct {
 
 // attempt is the outcome of one attempt to acquire a box.
 type attempt struct {
-	done  bool // with box, lease and err as acquire returns them
-	box   *Box
-	lease Lease
-	err   error // without done: why acquire fails if the next attempts fail as well
+	done bool // with box, hold and err as acquire returns them
+	box  *Box
+	hold Hold
+	err  error // without done: why acquire fails if the next attempts fail as well
 
 	freed  <-chan struct{} // not nil: try again when this is closed, however long it takes
 	change bool            // try again when something has changed in this process
@@ -71,13 +71,13 @@ func failed(err error) attempt { return attempt{done: true, err: err} }
 // The box is nil if there is none and none is made.
 //
 // Errors: CodeHeld if another server process has the box in memory.
-func (m *Manager) acquire(ctx context.Context, q search) (*Box, Lease, error) {
+func (m *Manager) acquire(ctx context.Context, q search) (*Box, Hold, error) {
 	begun := time.Now()
 	var changed <-chan struct{}
 	for retry := firstRetry; ; retry = min(2*retry, lastRetry) {
 		try := m.attempt(ctx, &q)
 		if try.done {
-			return try.box, try.lease, try.err
+			return try.box, try.hold, try.err
 		}
 		if try.change && changed == nil {
 			changed = m.reg.nextChange()
@@ -92,7 +92,7 @@ func (m *Manager) acquire(ctx context.Context, q search) (*Box, Lease, error) {
 			if try.err == nil {
 				try.err = q.key.error(CodeBusy, q.op, "another call is waking or stopping it", "Try again in a moment.")
 			}
-			return nil, Lease{}, try.err
+			return nil, Hold{}, try.err
 		}
 		var timer <-chan time.Time
 		switch {
@@ -109,7 +109,7 @@ func (m *Manager) acquire(ctx context.Context, q search) (*Box, Lease, error) {
 		case <-changed:
 		case <-timer:
 		case <-ctx.Done():
-			return nil, Lease{}, cancelled(q.op, q.key, context.Cause(ctx))
+			return nil, Hold{}, cancelled(q.op, q.key, context.Cause(ctx))
 		}
 		changed = nil
 	}
@@ -225,7 +225,7 @@ func (m *Manager) attemptLiveLocked(ctx context.Context, q *search) (try attempt
 			return failed(err), true
 		}
 	}
-	return attempt{done: true, box: b, lease: Lease{pin: m.reg.pinLocked(ctx, b)}}, true
+	return attempt{done: true, box: b, hold: Hold{pin: m.reg.pinLocked(ctx, b)}}, true
 }
 
 // resolve admits a box that was neither in memory nor leased, unless another call has
@@ -240,7 +240,7 @@ func (m *Manager) resolve(ctx context.Context, q *search, b *Box) attempt {
 		case err == nil:
 			admitted = true
 			b.report = m.reportLocked(b)
-			try = attempt{done: true, box: b, lease: Lease{pin: m.reg.pinLocked(ctx, b)}}
+			try = attempt{done: true, box: b, hold: Hold{pin: m.reg.pinLocked(ctx, b)}}
 		case record != nil:
 			try = m.noRoom(err)
 		default:
@@ -267,46 +267,46 @@ func (m *Manager) noRoom(err error) attempt {
 }
 
 // existing acquires a box that exists, live or hibernated, for a call that does not report
-// how: the lease has only the pin.
-func (m *Manager) existing(ctx context.Context, op string, k key) (*Box, Lease, error) {
-	b, lease, err := m.acquire(ctx, search{op: op, key: k})
+// how: the hold has only the pin.
+func (m *Manager) existing(ctx context.Context, op string, k key) (*Box, Hold, error) {
+	b, hold, err := m.acquire(ctx, search{op: op, key: k})
 	if err != nil {
-		return nil, Lease{}, err
+		return nil, Hold{}, err
 	}
 	if b == nil {
-		return nil, Lease{}, m.notFound(op, k)
+		return nil, Hold{}, m.notFound(op, k)
 	}
-	return b.await(ctx, op, lease)
+	return b.await(ctx, op, hold)
 }
 
 // create admits a new box and waits for its start.
-func (m *Manager) create(ctx context.Context, op string, sp spec) (*Box, Lease, error) {
-	b, lease, err := m.life.admit(ctx, op, sp)
+func (m *Manager) create(ctx context.Context, op string, sp spec) (*Box, Hold, error) {
+	b, hold, err := m.life.admit(ctx, op, sp)
 	if err != nil {
-		return nil, Lease{}, err
+		return nil, Hold{}, err
 	}
-	return b.await(ctx, op, lease)
+	return b.await(ctx, op, hold)
 }
 
-// await waits for the start of a box that the caller has a lease of.
-func (b *Box) await(ctx context.Context, op string, lease Lease) (*Box, Lease, error) {
+// await waits for the start of a box that the caller holds.
+func (b *Box) await(ctx context.Context, op string, hold Hold) (*Box, Hold, error) {
 	if err := b.awaitReady(ctx, b.origin.record != nil); err != nil {
-		lease.Release()
-		return nil, Lease{}, b.cancelled(op, err)
+		hold.Release()
+		return nil, Hold{}, b.cancelled(op, err)
 	}
 	if b.startErr != nil {
-		lease.Release()
-		return nil, Lease{}, b.startErr
+		hold.Release()
+		return nil, Hold{}, b.startErr
 	}
-	return b, lease, nil
+	return b, hold, nil
 }
 
 // awaitReporting is await for a call that reports how the box was acquired.
-func (b *Box) awaitReporting(ctx context.Context, op string, lease Lease) (*Box, Lease, error) {
-	if _, _, err := b.await(ctx, op, lease); err != nil {
-		return nil, Lease{}, err
+func (b *Box) awaitReporting(ctx context.Context, op string, hold Hold) (*Box, Hold, error) {
+	if _, _, err := b.await(ctx, op, hold); err != nil {
+		return nil, Hold{}, err
 	}
-	return b, b.takeReport(lease), nil
+	return b, b.takeReport(hold), nil
 }
 
 // awaitReady waits until the start of the box has succeeded or failed. The error is

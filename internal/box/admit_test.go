@@ -46,9 +46,9 @@ func TestEvict_LeastRecentlyUsed(t *testing.T) {
 	if _, _, peak := f.engine.counts(); peak != 3 {
 		t.Errorf("guests at once: got %d, want 3", peak)
 	}
-	_, lease, err := f.Session(t.Context(), "", SessionOptions{ID: "b"})
-	if err != nil || lease.Lost == nil || lease.Lost.Reason != ReasonEvicted || lease.Lost.Detail != "it was idle when room for a new session was needed" {
-		t.Errorf("evicted session: got %+v, %v; want why it was evicted", lease, err)
+	_, hold, err := f.Session(t.Context(), "", SessionOptions{ID: "b"})
+	if err != nil || hold.Lost == nil || hold.Lost.Reason != ReasonEvicted || hold.Lost.Detail != "it was idle when room for a new session was needed" {
+		t.Errorf("evicted session: got %+v, %v; want why it was evicted", hold, err)
 	}
 	if st := f.Stats(); st.Ended[ReasonEvicted] != 3 || st.Sessions != 3 || st.Started != 6 || st.Flavors[FlavorSmall] != 3 {
 		t.Errorf("stats: got %+v", st)
@@ -79,7 +79,7 @@ func TestEvict_NeverBusy(t *testing.T) {
 	running := f.session(t, "", "running")
 	end := occupy(t, running)
 	queued := background(t, running, "'queued'")
-	held, lease, err := f.Session(t.Context(), "", SessionOptions{ID: "held"})
+	held, hold, err := f.Session(t.Context(), "", SessionOptions{ID: "held"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,12 +93,12 @@ func TestEvict_NeverBusy(t *testing.T) {
 	eventually(t, "it starts", func() bool { return len(f.ids("")) == 3 })
 	f.wantLimit(t, "", SessionOptions{ID: "x"}, "Sessions limit exceeded: 3 >= 3")
 	f.wantIDs(t, "", "running", "held", "starting")
-	lease.Release()
+	hold.Release()
 	close(gate)
 	if err := <-started; err != nil {
 		t.Fatal(err)
 	}
-	f.session(t, "", "x") // the box without a lease was evicted
+	f.session(t, "", "x") // the box that no call holds was evicted
 	f.wantIDs(t, "", "running", "starting", "x")
 	_, err = held.Run(t.Context(), RunRequest{Code: "1"})
 	wantCode(t, err, CodeGone, "was evicted")
@@ -246,13 +246,13 @@ func TestAdmit_ManyConcurrently(t *testing.T) {
 			made, refused := 0, 0
 			for range 50 {
 				wg.Go(func() {
-					_, lease, err := f.Session(t.Context(), "", SessionOptions{})
+					_, hold, err := f.Session(t.Context(), "", SessionOptions{})
 					mu.Lock()
 					defer mu.Unlock()
 					switch {
 					case err == nil:
 						made++
-						lease.Release()
+						hold.Release()
 					case CodeOf(err) == CodeLimit && strings.HasPrefix(err.Error(), "Sessions limit exceeded: 10 >= 10"):
 						refused++
 					default:
@@ -274,8 +274,8 @@ func (f *fixture) begin(t *testing.T, owner Owner, id string) (done <-chan error
 	t.Helper()
 	ended := make(chan error, 1)
 	go func() {
-		_, lease, err := f.Session(context.Background(), owner, SessionOptions{ID: id})
-		lease.Release()
+		_, hold, err := f.Session(context.Background(), owner, SessionOptions{ID: id})
+		hold.Release()
 		ended <- err
 	}()
 	eventually(t, id+" is admitted", func() bool { return f.ids(owner)[id] })

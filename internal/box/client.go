@@ -31,10 +31,10 @@ func newContextID() string { return "ctx-" + uuid.NewString() }
 //
 // Errors: CodeInvalid if the configuration allows no default context, else as
 // Session.
-func (m *Manager) DefaultContext(ctx context.Context, owner Owner, client *Client) (*Box, Lease, error) {
+func (m *Manager) DefaultContext(ctx context.Context, owner Owner, client *Client) (*Box, Hold, error) {
 	const op = "find context"
 	if !m.cfg().DefaultContext {
-		return nil, Lease{}, &Error{
+		return nil, Hold{}, &Error{
 			Code: CodeInvalid, Op: op, Msg: "Missing context_id: this server has no default context",
 			Hint: "Create a context first and pass its id.", Context: map[string]string{"field": "context_id"},
 		}
@@ -51,9 +51,9 @@ func (m *Manager) DefaultContext(ctx context.Context, owner Owner, client *Clien
 	if client == nil {
 		return m.create(ctx, op, sp)
 	}
-	b, lease, err := m.acquire(ctx, search{op: op, key: k, make: func() spec { return sp }})
+	b, hold, err := m.acquire(ctx, search{op: op, key: k, make: func() spec { return sp }})
 	if err != nil {
-		return nil, Lease{}, err
+		return nil, Hold{}, err
 	}
-	return b.awaitReporting(ctx, op, lease)
+	return b.awaitReporting(ctx, op, hold)
 }

@@ -45,20 +45,20 @@ func (m *Manager) CreateContext(ctx context.Context, owner Owner, opts ContextOp
 		return nil, err
 	}
 	sp.template, sp.flavor = m.orUsual(sp.template), m.orDefault(sp.flavor)
-	b, lease, err := m.create(ctx, op, sp)
-	lease.Release()
+	b, hold, err := m.create(ctx, op, sp)
+	hold.Release()
 	return b, err
 }
 
 // Context returns the owner's context of that id or unique name.
 //
 // Errors: CodeNotFound (the text says why it ended, if it did), else as Session.
-func (m *Manager) Context(ctx context.Context, owner Owner, idOrName string) (*Box, Lease, error) {
-	b, lease, err := m.existing(ctx, "find context", key{owner, KindContext, idOrName})
+func (m *Manager) Context(ctx context.Context, owner Owner, idOrName string) (*Box, Hold, error) {
+	b, hold, err := m.existing(ctx, "find context", key{owner, KindContext, idOrName})
 	if err != nil {
-		return nil, Lease{}, err
+		return nil, Hold{}, err
 	}
-	return b, b.takeReport(lease), nil
+	return b, b.takeReport(hold), nil
 }
 
 func newContextKey(owner Owner) key { return key{owner, KindContext, newContextID()} }

@@ -24,11 +24,11 @@ func TestContexts(t *testing.T) {
 	}
 	run(t, c, "x = 5")
 	for _, id := range []string{c.ID(), "my analysis"} {
-		got, lease, err := f.Context(t.Context(), "", id)
-		if err != nil || got != c || lease.Created {
-			t.Fatalf("context %q: got %v, %+v, %v", id, got, lease, err)
+		got, hold, err := f.Context(t.Context(), "", id)
+		if err != nil || got != c || hold.Created {
+			t.Fatalf("context %q: got %v, %+v, %v", id, got, hold, err)
 		}
-		lease.Release()
+		hold.Release()
 		wantOut(t, got, "x", "5\n")
 	}
 
@@ -90,39 +90,39 @@ func TestDefaultContext(t *testing.T) {
 	made := map[*Box]int{}
 	for range 5 {
 		wg.Go(func() {
-			b, lease, err := f.DefaultContext(t.Context(), "", &one)
+			b, hold, err := f.DefaultContext(t.Context(), "", &one)
 			if err != nil {
 				t.Error(err)
 				return
 			}
-			lease.Release()
+			hold.Release()
 			mu.Lock()
 			defer mu.Unlock()
 			made[b]++
 		})
 	}
 	wg.Wait()
-	d, lease, err := f.DefaultContext(t.Context(), "", &one)
-	if err != nil || lease.Created || made[d] != 5 || d.ID() != one.ContextID() {
-		t.Fatalf("default context: got %v, %+v, %v; calls at once got %v", d, lease, err, made)
+	d, hold, err := f.DefaultContext(t.Context(), "", &one)
+	if err != nil || hold.Created || made[d] != 5 || d.ID() != one.ContextID() {
+		t.Fatalf("default context: got %v, %+v, %v; calls at once got %v", d, hold, err, made)
 	}
 	run(t, d, "x = 1")
-	e, lease, err := f.DefaultContext(t.Context(), "", &other)
-	if err != nil || !lease.Created || e == d || e.Info().Name == d.Info().Name {
-		t.Fatalf("another client: got %v, %+v, %v; want a context of the client's own", e, lease, err)
+	e, hold, err := f.DefaultContext(t.Context(), "", &other)
+	if err != nil || !hold.Created || e == d || e.Info().Name == d.Info().Name {
+		t.Fatalf("another client: got %v, %+v, %v; want a context of the client's own", e, hold, err)
 	}
-	lease.Release()
-	if again, lease, err := f.Context(t.Context(), "", one.ContextID()); err != nil || again != d || lease.Created {
-		t.Errorf("by its id: got %v, %+v, %v", again, lease, err)
+	hold.Release()
+	if again, hold, err := f.Context(t.Context(), "", one.ContextID()); err != nil || again != d || hold.Created {
+		t.Errorf("by its id: got %v, %+v, %v", again, hold, err)
 	}
 	if found, _ := f.Stop(t.Context(), "", KindContext, one.ContextID()); !found {
 		t.Error("stop the default context: not found")
 	}
-	d, lease, err = f.DefaultContext(t.Context(), "", &one)
-	if err != nil || !lease.Created || lease.Lost == nil || d.ID() != one.ContextID() {
-		t.Errorf("made anew: got %v, %+v, %v; want the same id and what was lost", d, lease, err)
+	d, hold, err = f.DefaultContext(t.Context(), "", &one)
+	if err != nil || !hold.Created || hold.Lost == nil || d.ID() != one.ContextID() {
+		t.Errorf("made anew: got %v, %+v, %v; want the same id and what was lost", d, hold, err)
 	}
-	lease.Release()
+	hold.Release()
 }
 
 // A client that cannot be recognized across calls gets a new context for each call.
@@ -130,11 +130,11 @@ func TestDefaultContext_UnknownClient(t *testing.T) {
 	f := newFixture(t, nil)
 	ids := map[string]bool{}
 	for range 2 {
-		b, lease, err := f.DefaultContext(t.Context(), "", nil)
-		if err != nil || !lease.Created {
-			t.Fatalf("got %+v, %v; want a new context", lease, err)
+		b, hold, err := f.DefaultContext(t.Context(), "", nil)
+		if err != nil || !hold.Created {
+			t.Fatalf("got %+v, %v; want a new context", hold, err)
 		}
-		lease.Release()
+		hold.Release()
 		ids[b.ID()] = true
 	}
 	if len(ids) != 2 {

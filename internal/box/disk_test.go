@@ -65,13 +65,13 @@ func TestDisk_EngineEndsBox(t *testing.T) {
 	f.session(t, "", "a")
 	f.engine.last().exit <- engine.Exit{Reason: engine.ExitDisk, Detail: "it wrote 7 MiB"}
 	eventually(t, "the box ended", func() bool { return f.Stats().Ended[ReasonDisk] == 1 })
-	_, lease, err := f.Session(t.Context(), "", SessionOptions{ID: "a"})
-	if err != nil || lease.Lost == nil || lease.Lost.Reason != ReasonDisk {
-		t.Fatalf("the next call: %+v, %v", lease, err)
+	_, hold, err := f.Session(t.Context(), "", SessionOptions{ID: "a"})
+	if err != nil || hold.Lost == nil || hold.Lost.Reason != ReasonDisk {
+		t.Fatalf("the next call: %+v, %v", hold, err)
 	}
-	lease.Release()
-	if want := "it wrote more than the server's disk has room for (it wrote 7 MiB)"; lease.Lost.Detail != want {
-		t.Errorf("got %q, want %q", lease.Lost.Detail, want)
+	hold.Release()
+	if want := "it wrote more than the server's disk has room for (it wrote 7 MiB)"; hold.Lost.Detail != want {
+		t.Errorf("got %q, want %q", hold.Lost.Detail, want)
 	}
 }
 
@@ -128,8 +128,8 @@ func TestEvictForDisk_OnlyIfThatSuffices(t *testing.T) {
 			f := newFixtureWith(t, nil, func(f *fixture, p *Parts) { p.Machines.Engine = diskGauge{f.engine, c.size, 10 * mb} })
 			f.session(t, "", "a")
 			f.session(t, "", "b")
-			_, lease, err := f.Session(t.Context(), "", SessionOptions{ID: "new", Flavor: FlavorLarge})
-			lease.Release()
+			_, hold, err := f.Session(t.Context(), "", SessionOptions{ID: "new", Flavor: FlavorLarge})
+			hold.Release()
 			wantCode(t, err, c.code)
 			f.wantIDs(t, "", c.left...)
 		})
@@ -150,8 +150,8 @@ func TestEvictForDisk_StartingBoxesCount(t *testing.T) {
 	var starts sync.WaitGroup
 	start := func(id string) {
 		starts.Go(func() {
-			_, lease, err := f.Session(context.Background(), "alice", SessionOptions{ID: id})
-			lease.Release()
+			_, hold, err := f.Session(context.Background(), "alice", SessionOptions{ID: id})
+			hold.Release()
 			if err != nil {
 				t.Error(err)
 			}

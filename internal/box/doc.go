@@ -4,8 +4,8 @@
 //
 //	m := box.New(cfg, parts)
 //	err := m.Start(ctx)                                  // boots nothing yet
-//	b, lease, err := m.Session(ctx, owner, box.SessionOptions{ID: id})
-//	defer lease.Release()                                // until then the box is not evicted
+//	b, hold, err := m.Session(ctx, owner, box.SessionOptions{ID: id})
+//	defer hold.Release()                                 // until then the box is not evicted
 //	res, err := b.Run(ctx, box.RunRequest{Code: code})
 //	err = m.Close(ctx)                                   // drains, then hibernates (or ends) every box
 //

@@ -113,8 +113,8 @@ func TestFork_BusyBoxDelaysNoOtherOwner(t *testing.T) {
 	}
 	f.callsIn(t, busy, 1+n)
 	within(t, "bob's new box", func(ctx context.Context) error {
-		_, lease, err := f.Session(ctx, "bob", SessionOptions{ID: "new"})
-		lease.Release()
+		_, hold, err := f.Session(ctx, "bob", SessionOptions{ID: "new"})
+		hold.Release()
 		return err
 	})
 	// Neither the pool nor the first writes of others wait for such forks.

@@ -174,12 +174,12 @@ func (m *Manager) Adopt(ctx context.Context, owner Owner, id string) error {
 	if g == nil || err != nil {
 		return err
 	}
-	b, lease, err := m.acquire(ctx, search{op: op, key: n.key()})
+	b, hold, err := m.acquire(ctx, search{op: op, key: n.key()})
 	if err != nil || b == nil {
 		return err
 	}
-	_, lease, err = b.await(ctx, op, lease)
-	lease.Release()
+	_, hold, err = b.await(ctx, op, hold)
+	hold.Release()
 	return err
 }
 

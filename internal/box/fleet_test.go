@@ -102,20 +102,20 @@ func TestFleet_BoxGoesOnAtAnotherServer(t *testing.T) {
 	}
 
 	a.self.Kill()
-	s, lease, err := b.Session(t.Context(), "alice", SessionOptions{ID: "s"})
-	if err != nil || lease.Created || lease.Lost != nil || lease.Woken != nil {
-		t.Fatalf("the session is taken over with %+v, %v", lease, err)
+	s, hold, err := b.Session(t.Context(), "alice", SessionOptions{ID: "s"})
+	if err != nil || hold.Created || hold.Lost != nil || hold.Woken != nil {
+		t.Fatalf("the session is taken over with %+v, %v", hold, err)
 	}
-	lease.Release()
+	hold.Release()
 	wantOut(t, s, "x + 1", "42\n")
 	if again := b.session(t, "alice", "s"); again != s {
 		t.Error("it is taken over twice")
 	}
-	taken, lease, err := b.Context(t.Context(), "alice", "notes")
+	taken, hold, err := b.Context(t.Context(), "alice", "notes")
 	if err != nil {
 		t.Fatal(err)
 	}
-	lease.Release()
+	hold.Release()
 	wantOut(t, taken, "y", "1\n")
 	if taken.ID() != c.ID() || taken.Info().Name != "notes" || taken.Info().Source != SourceAdopted {
 		t.Errorf("the context is %+v", taken.Info())

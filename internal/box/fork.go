@@ -19,14 +19,14 @@ type ForkOptions struct {
 // Fork makes a copy of an owner's box (id or, for a context, unique name): memory,
 // variables, files and background processes. Both then run independently. It waits for calls
 // that are under way in the original, which is then paused for a moment. A
-// hibernated box is woken. The lease is one of the original: it has the report of what the
+// hibernated box is woken. The hold is one of the original: it has the report of what the
 // original had lost, which the copy lacks as well. The caller releases it.
 //
 // Errors: CodeNotFound, CodeUnsupported, else as Session.
-func (m *Manager) Fork(ctx context.Context, owner Owner, kind Kind, id string, opts ForkOptions) (*Box, Lease, error) {
+func (m *Manager) Fork(ctx context.Context, owner Owner, kind Kind, id string, opts ForkOptions) (*Box, Hold, error) {
 	op := "fork " + string(kind)
 	if !m.parts.Machines.Snapshots() {
-		return nil, Lease{}, unsupported(op)
+		return nil, Hold{}, unsupported(op)
 	}
 	child := spec{key: newContextKey(owner)}
 	if kind == KindSession {
@@ -34,19 +34,19 @@ func (m *Manager) Fork(ctx context.Context, owner Owner, kind Kind, id string, o
 		if opts.ID == "" {
 			child.key.id = uuid.NewString()
 		} else if err := checkID(op, opts.ID); err != nil {
-			return nil, Lease{}, err
+			return nil, Hold{}, err
 		}
 	} else if err := checkTexts(op, "context", opts.Name, opts.Description); err != nil {
-		return nil, Lease{}, err
+		return nil, Hold{}, err
 	}
 	parent, held, err := m.existing(ctx, op, key{owner, kind, id})
 	if err != nil {
-		return nil, Lease{}, err
+		return nil, Hold{}, err
 	}
 	if kind == KindSession {
 		if err := m.unused(op, child.key); err != nil {
 			held.Release()
-			return nil, Lease{}, err
+			return nil, Hold{}, err
 		}
 	} else {
 		child.name, child.desc = opts.Name, opts.Description
@@ -58,11 +58,11 @@ func (m *Manager) Fork(ctx context.Context, owner Owner, kind Kind, id string, o
 		}
 	}
 	child.template, child.named, child.flavor, child.limits, child.origin = parent.template, parent.named, parent.flavor, parent.limits, origin{parent: parent}
-	b, lease, err := m.create(ctx, op, child)
-	lease.Release()
+	b, hold, err := m.create(ctx, op, child)
+	hold.Release()
 	if err != nil {
 		held.Release()
-		return nil, Lease{}, err
+		return nil, Hold{}, err
 	}
 	return b, parent.takeReport(held), nil
 }

@@ -274,7 +274,7 @@ func (w testWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// session returns a session without a lease.
+// session returns a session that is not held.
 func (f *fixture) session(t *testing.T, owner Owner, id string) *Box {
 	t.Helper()
 	return f.sessionOf(t, owner, SessionOptions{ID: id})
@@ -282,11 +282,11 @@ func (f *fixture) session(t *testing.T, owner Owner, id string) *Box {
 
 func (f *fixture) sessionOf(t *testing.T, owner Owner, want SessionOptions) *Box {
 	t.Helper()
-	b, lease, err := f.Session(t.Context(), owner, want)
+	b, hold, err := f.Session(t.Context(), owner, want)
 	if err != nil {
 		t.Fatalf("session %+v: %v", want, err)
 	}
-	lease.Release()
+	hold.Release()
 	return b
 }
 
@@ -301,15 +301,15 @@ func (f *fixture) context(t *testing.T, owner Owner, name string) *Box {
 
 // fork is Fork for a test that does not ask what the original had lost.
 func (f *fixture) fork(ctx context.Context, owner Owner, kind Kind, id string, opts ForkOptions) (*Box, error) {
-	b, lease, err := f.Fork(ctx, owner, kind, id, opts)
-	lease.Release()
+	b, hold, err := f.Fork(ctx, owner, kind, id, opts)
+	hold.Release()
 	return b, err
 }
 
 // saveSnapshot is SaveSnapshot for a test that does not ask what the box had lost.
 func (f *fixture) saveSnapshot(ctx context.Context, owner Owner, kind Kind, id string, opts SnapshotOptions) (SavedSnapshot, error) {
-	saved, lease, err := f.SaveSnapshot(ctx, owner, kind, id, opts)
-	lease.Release()
+	saved, hold, err := f.SaveSnapshot(ctx, owner, kind, id, opts)
+	hold.Release()
 	return saved, err
 }
 

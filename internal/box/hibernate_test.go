@@ -52,11 +52,11 @@ func TestHibernate_FailedWriteKeepsTheBox(t *testing.T) {
 	f.clock.add(31 * time.Minute)
 	f.maintainer.sweep()
 	eventually(t, "the box is on disk", func() bool { return f.stateOf(b) == stateHibernated })
-	_, lease, err := f.Session(t.Context(), "bob", SessionOptions{ID: "x"})
-	if err != nil || lease.Woken == nil || lease.Woken.Behind {
-		t.Errorf("the next call: got %+v, %v; want the box woken as it was", lease, err)
+	_, hold, err := f.Session(t.Context(), "bob", SessionOptions{ID: "x"})
+	if err != nil || hold.Woken == nil || hold.Woken.Behind {
+		t.Errorf("the next call: got %+v, %v; want the box woken as it was", hold, err)
 	}
-	lease.Release()
+	hold.Release()
 	if st := f.Stats(); st.Unwritten != 0 {
 		t.Errorf("%d boxes count as not written", st.Unwritten)
 	}
@@ -188,11 +188,11 @@ func TestHibernate_RecordCouldNotBeCreated(t *testing.T) {
 	if err := f.unload(t.Context(), b); err != nil {
 		t.Error(err)
 	}
-	_, lease, err := f.Session(t.Context(), "bob", SessionOptions{ID: "x"})
-	if err != nil || lease.Woken == nil {
-		t.Errorf("the next call: got %+v, %v; want the box woken", lease, err)
+	_, hold, err := f.Session(t.Context(), "bob", SessionOptions{ID: "x"})
+	if err != nil || hold.Woken == nil {
+		t.Errorf("the next call: got %+v, %v; want the box woken", hold, err)
 	}
-	lease.Release()
+	hold.Release()
 }
 
 // A box whose record the store never accepts ends when it expires, as without hibernation.

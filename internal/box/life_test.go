@@ -37,17 +37,17 @@ func TestMaintainer_IdleBoxes(t *testing.T) {
 	if _, err := result(); err != nil {
 		t.Errorf("busy box: %v", err)
 	}
-	_, lease, err := f.Session(t.Context(), "", SessionOptions{ID: "idle"})
-	if err != nil || !lease.Created || lease.Lost == nil || lease.Lost.Reason != ReasonIdle {
-		t.Fatalf("expired session: got %+v, %v", lease, err)
+	_, hold, err := f.Session(t.Context(), "", SessionOptions{ID: "idle"})
+	if err != nil || !hold.Created || hold.Lost == nil || hold.Lost.Reason != ReasonIdle {
+		t.Fatalf("expired session: got %+v, %v", hold, err)
 	}
-	if got := lease.Lost.Explain(f.clock.Now()); got != "it expired just now because nobody used it for 30 min" {
+	if got := hold.Lost.Explain(f.clock.Now()); got != "it expired just now because nobody used it for 30 min" {
 		t.Errorf("explain: got %q", got)
 	}
 	f.clock.add(time.Hour)
 	eventually(t, "all but the held one are hibernated or ended", live(1))
 	f.wantIDs(t, "", "idle")
-	lease.Release()
+	hold.Release()
 	eventually(t, "all are hibernated or ended", live(0))
 }
 
@@ -60,9 +60,9 @@ func TestExpiry_BeforeMaintainerRuns(t *testing.T) {
 	if got := f.List("", ""); len(got) != 0 {
 		t.Errorf("expired boxes are listed: %+v", got)
 	}
-	s2, lease, err := f.Session(t.Context(), "", SessionOptions{ID: "x"})
-	if err != nil || s2 == b || lease.Lost == nil || lease.Lost.Reason != ReasonIdle {
-		t.Fatalf("got %+v, %v; want it made anew", lease, err)
+	s2, hold, err := f.Session(t.Context(), "", SessionOptions{ID: "x"})
+	if err != nil || s2 == b || hold.Lost == nil || hold.Lost.Reason != ReasonIdle {
+		t.Fatalf("got %+v, %v; want it made anew", hold, err)
 	}
 	wantOut(t, s2, "'y' in dir()", "False\n")
 	_, _, err = f.Context(t.Context(), "", c.ID())
@@ -107,9 +107,9 @@ func TestAgent_Killed(t *testing.T) {
 	if len(f.ids("")) != 0 {
 		t.Errorf("it is still listed: %v", f.ids(""))
 	}
-	s2, lease, err := f.Session(t.Context(), "", SessionOptions{ID: "x"})
-	if err != nil || lease.Lost == nil {
-		t.Fatalf("again: got %+v, %v", lease, err)
+	s2, hold, err := f.Session(t.Context(), "", SessionOptions{ID: "x"})
+	if err != nil || hold.Lost == nil {
+		t.Fatalf("again: got %+v, %v", hold, err)
 	}
 	wantOut(t, s2, "1+1", "2\n")
 }
@@ -163,7 +163,7 @@ func TestAgent_Hangs(t *testing.T) {
 func TestClose_Drains(t *testing.T) {
 	f := newFixture(t, nil)
 	b := f.session(t, "", "x")
-	held, lease, err := f.Session(t.Context(), "", SessionOptions{ID: "held"})
+	held, hold, err := f.Session(t.Context(), "", SessionOptions{ID: "held"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +186,7 @@ func TestClose_Drains(t *testing.T) {
 	_, err = b.Run(t.Context(), RunRequest{Code: "1"})
 	wantCode(t, err, CodeNotReady)
 	wantOut(t, held, "'admitted before'", "'admitted before'\n")
-	lease.Release()
+	hold.Release()
 	if res, err := result(); err != nil || res.Stdout != "'whole'\n" {
 		t.Errorf("running call: got %+v, %v", res, err)
 	}

@@ -46,23 +46,23 @@ type lifecycle struct {
 
 // admit enters a new box into the registry, begins its start and pins it for the
 // caller.
-func (l *lifecycle) admit(ctx context.Context, op string, sp spec) (*Box, Lease, error) {
+func (l *lifecycle) admit(ctx context.Context, op string, sp spec) (*Box, Hold, error) {
 	b := l.newBox(sp)
 	l.reg.mu.Lock()
 	defer l.reg.mu.Unlock()
 	if ctx.Err() != nil {
-		return nil, Lease{}, cancelled(op, b.key, context.Cause(ctx))
+		return nil, Hold{}, cancelled(op, b.key, context.Cause(ctx))
 	}
 	if err := l.reg.openLocked(op); err != nil {
-		return nil, Lease{}, err
+		return nil, Hold{}, err
 	}
 	if l.reg.boxes[b.key] != nil || l.reg.freeingLocked(b.key) != nil {
-		return nil, Lease{}, idTaken(op, b.key.id)
+		return nil, Hold{}, idTaken(op, b.key.id)
 	}
 	if err := l.admitLocked(op, b); err != nil {
-		return nil, Lease{}, err
+		return nil, Hold{}, err
 	}
-	return b, Lease{Created: true, pin: l.reg.pinLocked(ctx, b)}, nil
+	return b, Hold{Created: true, pin: l.reg.pinLocked(ctx, b)}, nil
 }
 
 // admitLocked reserves room for a box and begins its start. At a limit, it evicts
@@ -243,7 +243,7 @@ func (l *lifecycle) countStarting(n int) {
 func (l *lifecycle) publishLocked(b *Box, made booted) {
 	b.booted, b.guestID = made, made.machine.ID
 	if b.report != nil && b.report.Woken != nil && made.rescued != nil {
-		b.report.Woken.Rescued = made.rescued // no lease has it yet
+		b.report.Woken.Rescued = made.rescued // no hold has it yet
 	}
 	b.disk.at = l.now()
 	if made.source == SourceWoken && !b.origin.stale {

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// slow are calls that may wait for a disk, a machine or the reader of a log. A lease's
-// accessors wait for its writes.
+// slow are calls that may wait for a disk, a machine or the reader of a log. The accessors
+// of a record's lease wait for its writes.
 var slow = []string{"os.", ".Snapshots.", "record.", "lease.", ".log.", "log.", ".machine.", ".discard"}
 
 // fast are the exceptions: they read a constant or only compute.

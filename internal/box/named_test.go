@@ -38,11 +38,11 @@ func addNamed(t *testing.T, f *fixture, owner, name string, memory bool) catalog
 func TestNamed_Session(t *testing.T) {
 	f, _ := newSnapFixture(t, nil)
 	added := addNamed(t, f, "alice", "data", true)
-	b, lease, err := f.Session(t.Context(), "alice", SessionOptions{ID: "s", Named: "data"})
+	b, hold, err := f.Session(t.Context(), "alice", SessionOptions{ID: "s", Named: "data"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	lease.Release()
+	hold.Release()
 	if i := b.Info(); i.Named != "data" || i.Template != TemplatePython || i.Language != Python || i.Flavor != FlavorMedium || i.Source != SourceCold {
 		t.Errorf("got %+v", i)
 	}
@@ -66,11 +66,11 @@ func TestNamed_Session(t *testing.T) {
 	if err := f.parts.Catalog.Remove(added.ID); err != nil {
 		t.Fatal(err)
 	}
-	again, lease, err := f.Session(t.Context(), "alice", SessionOptions{ID: "s", Named: "data"})
-	if err != nil || again != b || lease.Created {
+	again, hold, err := f.Session(t.Context(), "alice", SessionOptions{ID: "s", Named: "data"})
+	if err != nil || again != b || hold.Created {
 		t.Fatalf("after the template is gone: %v, %v", again, err)
 	}
-	lease.Release()
+	hold.Release()
 	_, _, err = f.Session(t.Context(), "alice", SessionOptions{ID: "new", Named: "data"})
 	wantCode(t, err, CodeInvalid, "Template not found: data")
 }
@@ -85,11 +85,11 @@ func TestNamed_Owners(t *testing.T) {
 	if e, ok := err.(*Error); !ok || strings.Contains(e.Hint, "private") || !strings.Contains(e.Hint, "shared") {
 		t.Errorf("hint: %+v", err)
 	}
-	b, lease, err := f.Session(t.Context(), "bob", SessionOptions{Named: "shared"})
+	b, hold, err := f.Session(t.Context(), "bob", SessionOptions{Named: "shared"})
 	if err != nil || b.Info().Owner != "bob" {
 		t.Fatalf("shared: %v", err)
 	}
-	lease.Release()
+	hold.Release()
 }
 
 // A template that cannot be restored is an error with a remedy, and not a box without its

@@ -81,11 +81,11 @@ func TestNarrow_ForLife(t *testing.T) {
 	crashed := f.sessionOf(t, "bob", SessionOptions{ID: "crashed", Network: []string{}})
 	f.life.terminate(crashed, ReasonCrashed, "as the test wants")
 
-	b, lease, err := f.Session(t.Context(), "bob", SessionOptions{ID: "crashed"})
-	if err != nil || lease.Lost == nil {
-		t.Fatalf("after a crash: %v, %+v, want a new box in place of the lost one", err, lease)
+	b, hold, err := f.Session(t.Context(), "bob", SessionOptions{ID: "crashed"})
+	if err != nil || hold.Lost == nil {
+		t.Fatalf("after a crash: %v, %+v, want a new box in place of the lost one", err, hold)
 	}
-	lease.Release()
+	hold.Release()
 	nets.limited(t, "after a crash", "bob/crashed", "box")
 	if _, err := f.Stop(t.Context(), "bob", KindSession, "crashed"); err != nil {
 		t.Fatal(err)

@@ -82,10 +82,10 @@ func TestResume_WithoutAnswerEndsTheBox(t *testing.T) {
 	e.hang = true
 	_, err := b.Run(t.Context(), RunRequest{Code: "print(x)"})
 	wantCode(t, err, CodeGone, "did not resume")
-	b, lease, err := f.Session(t.Context(), "bob", SessionOptions{ID: "x"})
-	if err != nil || !lease.Created || lease.Lost == nil || lease.Lost.Reason != ReasonCrashed {
-		t.Fatalf("the next call: got %+v, %v; want a new box that says how the earlier one ended", lease, err)
+	b, hold, err := f.Session(t.Context(), "bob", SessionOptions{ID: "x"})
+	if err != nil || !hold.Created || hold.Lost == nil || hold.Lost.Reason != ReasonCrashed {
+		t.Fatalf("the next call: got %+v, %v; want a new box that says how the earlier one ended", hold, err)
 	}
-	lease.Release()
+	hold.Release()
 	wantOut(t, b, "print(1)", "1\n")
 }

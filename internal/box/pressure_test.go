@@ -65,13 +65,13 @@ func TestFreeHostMemory_EvictsBoxOfOwnerWithMostMemory(t *testing.T) {
 	}
 	low.Store(false)
 	<-boxes["small, oldest"].freed
-	woken, lease, err := f.Session(t.Context(), "small", SessionOptions{ID: "oldest"})
+	woken, hold, err := f.Session(t.Context(), "small", SessionOptions{ID: "oldest"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer lease.Release()
-	if lease.Woken == nil || woken.ID() != "oldest" {
-		t.Errorf("the next call on an evicted box: got %+v, want it woken", lease)
+	defer hold.Release()
+	if hold.Woken == nil || woken.ID() != "oldest" {
+		t.Errorf("the next call on an evicted box: got %+v, want it woken", hold)
 	}
 }
 

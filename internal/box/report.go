@@ -17,7 +17,7 @@ type report struct {
 	Lost  *Tombstone `json:"lost,omitempty"`
 
 	created bool
-	leased  bool // a lease has it
+	held    bool // a Hold has it
 }
 
 // reportLocked returns the report of a box whose start begins.
@@ -53,37 +53,37 @@ func (r *report) including(earlier *report) *report {
 	return r
 }
 
-// takeReport moves the report of the box into a lease, unless another lease has it.
-func (b *Box) takeReport(lease Lease) Lease {
+// takeReport moves the report of the box into a hold, unless another one has it.
+func (b *Box) takeReport(hold Hold) Hold {
 	b.reg.mu.Lock()
 	defer b.reg.mu.Unlock()
-	if b.report == nil || b.report.leased {
-		return lease
+	if b.report == nil || b.report.held {
+		return hold
 	}
 	r := *b.report
-	r.leased = true
-	b.report, lease.report = &r, &r
-	lease.Created, lease.Woken, lease.Lost = r.created, r.Woken, r.Lost
-	return lease
+	r.held = true
+	b.report, hold.report = &r, &r
+	hold.Created, hold.Woken, hold.Lost = r.created, r.Woken, r.Lost
+	return hold
 }
 
-// Settle says whether the caller's answer delivers what the lease reports. If it does not,
-// a later lease of the box has the report again. Only the first call counts, and Release
+// Settle says whether the caller's answer delivers what the hold reports. If it does not,
+// a later hold of the box has the report again. Only the first call counts, and Release
 // is one.
-func (l Lease) Settle(delivered bool) {
-	if l.report == nil {
+func (h Hold) Settle(delivered bool) {
+	if h.report == nil {
 		return
 	}
-	b := l.pin.s
+	b := h.pin.s
 	b.reg.mu.Lock()
 	defer b.reg.mu.Unlock()
 	switch {
-	case b.report != l.report: // settled
+	case b.report != h.report: // settled
 	case delivered:
 		b.report = nil
 	default:
-		r := *l.report
-		r.leased = false
+		r := *h.report
+		r.held = false
 		b.report = &r
 	}
 }

@@ -18,13 +18,13 @@ func TestSession_LostComesBackAsItWas(t *testing.T) {
 	}
 	back := func(what string, want SessionOptions, named string, template Template, flavor Flavor, lost bool) *Box {
 		t.Helper()
-		b, lease, err := f.Session(t.Context(), "alice", want)
+		b, hold, err := f.Session(t.Context(), "alice", want)
 		if err != nil {
 			t.Fatalf("%s: %v", what, err)
 		}
-		defer lease.Release()
-		if i := b.Info(); i.Named != named || i.Template != template || i.Flavor != flavor || (lease.Lost != nil) != lost {
-			t.Errorf("%s: got %q, %s, %s, lost %v", what, i.Named, i.Template, i.Flavor, lease.Lost)
+		defer hold.Release()
+		if i := b.Info(); i.Named != named || i.Template != template || i.Flavor != flavor || (hold.Lost != nil) != lost {
+			t.Errorf("%s: got %q, %s, %s, lost %v", what, i.Named, i.Template, i.Flavor, hold.Lost)
 		}
 		return b
 	}

@@ -12,11 +12,11 @@ import (
 // meanwhile, and waits for those in flight before it makes the machine. Of each owner, one
 // box at a time is rolled back, so that an owner has at most one machine too many.
 func (m *Manager) rollBack(ctx context.Context, op string, k key, sp spec) (*Box, error) {
-	old, lease, err := m.existing(ctx, op, k)
+	old, hold, err := m.existing(ctx, op, k)
 	if err != nil {
 		return nil, err
 	}
-	defer lease.Release()
+	defer hold.Release()
 	sp.key, sp.name, sp.desc, sp.created = old.key, old.name, old.desc, old.created
 	sp.origin.rollBack = true
 	if sp.limits, err = narrower(op, sp.limits, old.limits); err != nil { // an earlier state widens nothing

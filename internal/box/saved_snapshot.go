@@ -36,38 +36,38 @@ type SnapshotOptions struct{ Name, Description string }
 
 // SaveSnapshot writes the state of an owner's box to disk, to go back to or to start
 // others from, until it is deleted. It waits for calls that are under way; the
-// box is then paused for a moment and continues. A hibernated box is woken. The lease is one
+// box is then paused for a moment and continues. A hibernated box is woken. The hold is one
 // of the box: it has the report of what the box had lost, which the snapshot lacks as well.
 // The caller releases it.
 //
 // Errors: CodeNotFound, CodeLimit (Config.MaxSnapshots, snapshot.Config.MaxKept, or the disk is full),
 // CodeUnsupported, else as Session.
-func (m *Manager) SaveSnapshot(ctx context.Context, owner Owner, kind Kind, id string, opts SnapshotOptions) (SavedSnapshot, Lease, error) {
+func (m *Manager) SaveSnapshot(ctx context.Context, owner Owner, kind Kind, id string, opts SnapshotOptions) (SavedSnapshot, Hold, error) {
 	op := "snapshot " + string(kind)
 	if !m.hibernates() {
-		return SavedSnapshot{}, Lease{}, unsupported(op)
+		return SavedSnapshot{}, Hold{}, unsupported(op)
 	}
 	if err := checkTexts(op, "snapshot", opts.Name, opts.Description); err != nil {
-		return SavedSnapshot{}, Lease{}, err
+		return SavedSnapshot{}, Hold{}, err
 	}
 	end, err := m.records.beginSave(op, owner, m.cfg().MaxSnapshots)
 	if err != nil {
-		return SavedSnapshot{}, Lease{}, err
+		return SavedSnapshot{}, Hold{}, err
 	}
 	defer end()
 	b, held, err := m.existing(ctx, op, key{owner, kind, id})
 	if err != nil {
-		return SavedSnapshot{}, Lease{}, err
+		return SavedSnapshot{}, Hold{}, err
 	}
 	saved, err := m.saveSnapshot(ctx, op, b, opts)
 	if err != nil {
 		held.Release()
-		return SavedSnapshot{}, Lease{}, err
+		return SavedSnapshot{}, Hold{}, err
 	}
 	return saved, b.takeReport(held), nil
 }
 
-// saveSnapshot is SaveSnapshot of a box that the caller has a lease of.
+// saveSnapshot is SaveSnapshot of a box that the caller holds.
 func (m *Manager) saveSnapshot(ctx context.Context, op string, b *Box, opts SnapshotOptions) (SavedSnapshot, error) {
 	owner := b.key.owner
 	meta := snapshot.Meta{
@@ -226,8 +226,8 @@ func (m *Manager) Restore(ctx context.Context, owner Owner, kind Kind, id string
 			sp.desc = r.Description
 		}
 	}
-	b, lease, err := m.create(ctx, op, sp)
-	lease.Release()
+	b, hold, err := m.create(ctx, op, sp)
+	hold.Release()
 	return b, err
 }
 

@@ -11,28 +11,28 @@ import (
 const maxID = 128
 
 // Session returns the owner's session, booted. Without an id, or with an unknown one, it
-// creates a session. It recreates a session that has ended under its id, with Lease.Lost,
+// creates a session. It recreates a session that has ended under its id, with Hold.Lost,
 // and takes from the ended one what opts leaves open. Concurrent callers with the same new
 // id share a box. If the ctx of one ends, the boot continues for the others.
 //
 // Errors: CodeInvalid (bad id, another template or flavor than the session has, no such named
 // template, or a network outside of the policy), CodeUnsupportedLanguage, CodeLimit,
 // CodeNotReady, CodeStartFailed, CodeGone (stopped while starting), CodeCancelled.
-func (m *Manager) Session(ctx context.Context, owner Owner, opts SessionOptions) (*Box, Lease, error) {
+func (m *Manager) Session(ctx context.Context, owner Owner, opts SessionOptions) (*Box, Hold, error) {
 	const op = "create session"
 	isNew := opts.ID == ""
 	if isNew {
 		opts.ID = uuid.NewString()
 	} else if err := checkID(op, opts.ID); err != nil {
-		return nil, Lease{}, err
+		return nil, Hold{}, err
 	}
 	template, err := ParseTemplate(string(opts.Template))
 	if err != nil {
-		return nil, Lease{}, err
+		return nil, Hold{}, err
 	}
 	flavor, err := ParseFlavor(string(opts.Flavor))
 	if err != nil {
-		return nil, Lease{}, err
+		return nil, Hold{}, err
 	}
 
 	sp := spec{key: key{owner, KindSession, opts.ID}, template: m.orUsual(template), flavor: m.orDefault(flavor)}
@@ -44,13 +44,13 @@ func (m *Manager) Session(ctx context.Context, owner Owner, opts SessionOptions)
 	network, err := m.narrow(op, &sp, opts.Network)
 	switch {
 	case err != nil && network == nil: // unreadable, whatever the session has
-		return nil, Lease{}, err
+		return nil, Hold{}, err
 	case errNew == nil:
 		errNew = err
 	}
 	if isNew {
 		if errNew != nil {
-			return nil, Lease{}, errNew
+			return nil, Hold{}, errNew
 		}
 		return m.create(ctx, op, sp)
 	}
@@ -63,14 +63,14 @@ func (m *Manager) Session(ctx context.Context, owner Owner, opts SessionOptions)
 	if errNew == nil {
 		q.make = func() spec { return m.revived(op, sp, template, opts.Named, flavor) }
 	}
-	b, lease, err := m.acquire(ctx, q)
+	b, hold, err := m.acquire(ctx, q)
 	if err == nil && b == nil { // a session that exists needs neither its template nor the policy it was made within
 		err = errNew
 	}
 	if err != nil {
-		return nil, Lease{}, err
+		return nil, Hold{}, err
 	}
-	return b.awaitReporting(ctx, op, lease)
+	return b.awaitReporting(ctx, op, hold)
 }
 
 // matches returns an error if the box does not have the requested properties.

@@ -13,18 +13,18 @@ import (
 
 func TestSession_Lifecycle(t *testing.T) {
 	f := newFixture(t, nil)
-	b, lease, err := f.Session(t.Context(), "", SessionOptions{})
+	b, hold, err := f.Session(t.Context(), "", SessionOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !lease.Created || lease.Lost != nil || len(b.ID()) != 36 {
-		t.Errorf("new session: got %+v, id %q; want created, a uuid", lease, b.ID())
+	if !hold.Created || hold.Lost != nil || len(b.ID()) != 36 {
+		t.Errorf("new session: got %+v, id %q; want created, a uuid", hold, b.ID())
 	}
 	wantOut(t, b, "print(sum(range(10)))", "45\n")
 	run(t, b, "x = 7")
-	again, lease, err := f.Session(t.Context(), "", SessionOptions{ID: b.ID()})
-	if err != nil || again != b || lease.Created {
-		t.Fatalf("known session: got %v, %+v, %v; want the same box", again, lease, err)
+	again, hold, err := f.Session(t.Context(), "", SessionOptions{ID: b.ID()})
+	if err != nil || again != b || hold.Created {
+		t.Fatalf("known session: got %v, %+v, %v; want the same box", again, hold, err)
 	}
 	wantOut(t, again, "x * 6", "42\n")
 	other := f.session(t, "", "other")
@@ -58,18 +58,18 @@ func TestSession_Lifecycle(t *testing.T) {
 	wantCode(t, err, CodeGone, "was stopped")
 
 	f.clock.add(3 * time.Minute)
-	s2, lease, err := f.Session(t.Context(), "", SessionOptions{ID: b.ID()})
+	s2, hold, err := f.Session(t.Context(), "", SessionOptions{ID: b.ID()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !lease.Created || lease.Lost == nil || lease.Lost.Reason != ReasonStopped {
-		t.Errorf("stopped session: got %+v, want created with what was lost", lease)
-	} else if got := lease.Lost.Explain(f.clock.Now()); got != "it was stopped 3 minutes ago" {
+	if !hold.Created || hold.Lost == nil || hold.Lost.Reason != ReasonStopped {
+		t.Errorf("stopped session: got %+v, want created with what was lost", hold)
+	} else if got := hold.Lost.Explain(f.clock.Now()); got != "it was stopped 3 minutes ago" {
 		t.Errorf("explain: got %q", got)
 	}
 	wantOut(t, s2, "'x' in dir()", "False\n")
-	if _, lease, _ = f.Session(t.Context(), "", SessionOptions{ID: b.ID()}); lease.Lost != nil {
-		t.Errorf("reused: got %+v, want nothing lost", lease)
+	if _, hold, _ = f.Session(t.Context(), "", SessionOptions{ID: b.ID()}); hold.Lost != nil {
+		t.Errorf("reused: got %+v, want nothing lost", hold)
 	}
 }
 
@@ -84,9 +84,9 @@ func TestSession_InvalidOptions(t *testing.T) {
 	_, _, err = f.Session(t.Context(), "", SessionOptions{Flavor: "huge"})
 	wantCode(t, err, CodeInvalid, "huge")
 
-	b, lease, err := f.Session(t.Context(), "", SessionOptions{ID: "Mine_1.x-y", Flavor: FlavorMedium})
-	if err != nil || b.ID() != "Mine_1.x-y" || !lease.Created {
-		t.Fatalf("unknown id: got %v, %+v, %v; want a new session with it", b, lease, err)
+	b, hold, err := f.Session(t.Context(), "", SessionOptions{ID: "Mine_1.x-y", Flavor: FlavorMedium})
+	if err != nil || b.ID() != "Mine_1.x-y" || !hold.Created {
+		t.Fatalf("unknown id: got %v, %+v, %v; want a new session with it", b, hold, err)
 	}
 	_, _, err = f.Session(t.Context(), "", SessionOptions{ID: b.ID(), Template: TemplateNode})
 	wantCode(t, err, CodeInvalid, "language 'python', not 'javascript'")
@@ -145,16 +145,16 @@ func TestSession_ConcurrentCallsShareOneStart(t *testing.T) {
 	boxes, created := map[*Box]int{}, 0
 	for range 20 {
 		wg.Go(func() {
-			b, lease, err := f.Session(t.Context(), "", SessionOptions{ID: "one"})
+			b, hold, err := f.Session(t.Context(), "", SessionOptions{ID: "one"})
 			if err != nil {
 				t.Error(err)
 				return
 			}
-			defer lease.Release()
+			defer hold.Release()
 			mu.Lock()
 			defer mu.Unlock()
 			boxes[b]++
-			if lease.Created {
+			if hold.Created {
 				created++
 			}
 		})
@@ -170,16 +170,16 @@ func TestSession_CallersLeaveDuringStart(t *testing.T) {
 	gate := make(chan struct{})
 	f.engine.set(nil, gate)
 	type answer struct {
-		s     *Box
-		lease Lease
-		err   error
+		s    *Box
+		hold Hold
+		err  error
 	}
 	ask := func(ctx context.Context) chan answer {
 		c := make(chan answer, 1)
 		before := f.pins("x")
 		go func() {
-			b, lease, err := f.Session(ctx, "", SessionOptions{ID: "x"})
-			c <- answer{b, lease, err}
+			b, hold, err := f.Session(ctx, "", SessionOptions{ID: "x"})
+			c <- answer{b, hold, err}
 		}()
 		eventually(t, "the caller waits", func() bool { return f.pins("x") > before })
 		return c
@@ -217,8 +217,8 @@ func TestSession_CallersLeaveDuringStart(t *testing.T) {
 	leave1(errors.New("bored"))
 	f.engine.set(nil, nil)
 	wantCode(t, (<-first).err, CodeCancelled)
-	if _, lease, err := f.Session(t.Context(), "", SessionOptions{ID: "x"}); err != nil || !lease.Created {
-		t.Errorf("after a caller left: got %+v, %v", lease, err)
+	if _, hold, err := f.Session(t.Context(), "", SessionOptions{ID: "x"}); err != nil || !hold.Created {
+		t.Errorf("after a caller left: got %+v, %v", hold, err)
 	}
 	f.Stop(t.Context(), "", KindSession, "x")
 	f.engine.set(nil, make(chan struct{}))

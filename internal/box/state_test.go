@@ -301,7 +301,7 @@ func act(ctx context.Context, f *fixture, snaps *snapEngine, r *rand.Rand) {
 	id := string(rune('a' + r.IntN(4)))
 	short, cancel := context.WithTimeout(ctx, time.Duration(1+r.IntN(300))*time.Millisecond)
 	defer cancel()
-	use := func(b *Box, l Lease, err error) {
+	use := func(b *Box, l Hold, err error) {
 		if err != nil {
 			return
 		}

@@ -29,18 +29,18 @@ func crashed(t *testing.T, f *fixture) {
 // wantReport acquires the session, and wants to learn that its latest state was lost.
 func wantReport(t *testing.T, f *fixture) {
 	t.Helper()
-	_, lease, err := f.Session(t.Context(), "bob", SessionOptions{ID: "x"})
+	_, hold, err := f.Session(t.Context(), "bob", SessionOptions{ID: "x"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if lease.Woken == nil || !lease.Woken.Behind || lease.Woken.Why == nil || lease.Woken.Why.Reason != ReasonCrashed {
-		t.Errorf("after the crash: got the lease %+v, want the report of a crash", lease)
+	if hold.Woken == nil || !hold.Woken.Behind || hold.Woken.Why == nil || hold.Woken.Why.Reason != ReasonCrashed {
+		t.Errorf("after the crash: got the hold %+v, want the report of a crash", hold)
 	}
-	lease.Release()
-	if _, lease, err = f.Session(t.Context(), "bob", SessionOptions{ID: "x"}); err != nil || lease.Woken != nil || lease.Created {
-		t.Errorf("the next call: got %+v, %v; want nothing reported again", lease, err)
+	hold.Release()
+	if _, hold, err = f.Session(t.Context(), "bob", SessionOptions{ID: "x"}); err != nil || hold.Woken != nil || hold.Created {
+		t.Errorf("the next call: got %+v, %v; want nothing reported again", hold, err)
 	}
-	lease.Release()
+	hold.Release()
 }
 
 // boxOf returns the session in memory.
@@ -51,14 +51,14 @@ func (f *fixture) boxOf(owner Owner, id string) *Box {
 }
 
 // copies are the calls that copy the session x: what it lost is missing in the copy as well.
-var copies = map[string]func(context.Context, *fixture) (Lease, error){
-	"fork": func(ctx context.Context, f *fixture) (Lease, error) {
-		_, lease, err := f.Fork(ctx, "bob", KindSession, "x", ForkOptions{})
-		return lease, err
+var copies = map[string]func(context.Context, *fixture) (Hold, error){
+	"fork": func(ctx context.Context, f *fixture) (Hold, error) {
+		_, hold, err := f.Fork(ctx, "bob", KindSession, "x", ForkOptions{})
+		return hold, err
 	},
-	"snapshot": func(ctx context.Context, f *fixture) (Lease, error) {
-		_, lease, err := f.SaveSnapshot(ctx, "bob", KindSession, "x", SnapshotOptions{})
-		return lease, err
+	"snapshot": func(ctx context.Context, f *fixture) (Hold, error) {
+		_, hold, err := f.SaveSnapshot(ctx, "bob", KindSession, "x", SnapshotOptions{})
+		return hold, err
 	},
 }
 
@@ -69,18 +69,18 @@ func TestLease_OfCopyReportsWhatTheOriginalLost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f, _ := newSnapFixture(t, neverIdle)
 			crashed(t, f)
-			lease, err := take(t.Context(), f)
+			hold, err := take(t.Context(), f)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if lease.Woken == nil || !lease.Woken.Behind || lease.Woken.Why == nil || lease.Woken.Why.Reason != ReasonCrashed {
-				t.Errorf("after the crash: got the lease %+v, want the report of a crash", lease)
+			if hold.Woken == nil || !hold.Woken.Behind || hold.Woken.Why == nil || hold.Woken.Why.Reason != ReasonCrashed {
+				t.Errorf("after the crash: got the hold %+v, want the report of a crash", hold)
 			}
-			lease.Release()
-			if lease, err = take(t.Context(), f); err != nil || lease.Woken != nil || lease.Lost != nil {
-				t.Errorf("the next copy: got the lease %+v, %v; want nothing reported again", lease, err)
+			hold.Release()
+			if hold, err = take(t.Context(), f); err != nil || hold.Woken != nil || hold.Lost != nil {
+				t.Errorf("the next copy: got the hold %+v, %v; want nothing reported again", hold, err)
 			}
-			lease.Release()
+			hold.Release()
 		})
 	}
 }
@@ -91,12 +91,12 @@ func TestLease_OfUndeliveredCopyLeavesTheReport(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f, _ := newSnapFixture(t, neverIdle)
 			crashed(t, f)
-			lease, err := take(t.Context(), f)
+			hold, err := take(t.Context(), f)
 			if err != nil {
 				t.Fatal(err)
 			}
-			lease.Settle(false)
-			lease.Release()
+			hold.Settle(false)
+			hold.Release()
 			wantReport(t, f)
 		})
 	}
@@ -128,13 +128,13 @@ func TestLease_ReportsWhatACancelledCallWoke(t *testing.T) {
 		return f.reg.boxes[key{"bob", KindSession, "x"}]
 	}
 	eventually(t, "the box is being woken", func() bool { return waking() != nil })
-	second := make(chan Lease, 1)
+	second := make(chan Hold, 1)
 	go func() {
-		_, lease, err := f.Session(t.Context(), "bob", SessionOptions{ID: "x"})
+		_, hold, err := f.Session(t.Context(), "bob", SessionOptions{ID: "x"})
 		if err != nil {
 			t.Error(err)
 		}
-		second <- lease
+		second <- hold
 	}()
 	b := waking()
 	eventually(t, "both calls wait", func() bool { f.reg.mu.Lock(); defer f.reg.mu.Unlock(); return len(b.use.pins) == 2 })
@@ -142,8 +142,8 @@ func TestLease_ReportsWhatACancelledCallWoke(t *testing.T) {
 	wantCode(t, <-first, CodeCancelled)
 	f.engine.set(nil, nil)
 	close(hold)
-	if lease := <-second; lease.Woken == nil || !lease.Woken.Behind {
-		t.Errorf("the call that went on: got the lease %+v, want the report of a crash", lease)
+	if hold := <-second; hold.Woken == nil || !hold.Woken.Behind {
+		t.Errorf("the call that went on: got the hold %+v, want the report of a crash", hold)
 	}
 }
 
@@ -151,22 +151,22 @@ func TestLease_ReportsWhatACancelledCallWoke(t *testing.T) {
 func TestLease_ReportsWhatWasNotDelivered(t *testing.T) {
 	f, _ := newSnapFixture(t, neverIdle)
 	crashed(t, f)
-	acquire := func() Lease {
-		_, lease, err := f.Session(t.Context(), "bob", SessionOptions{ID: "x"})
+	acquire := func() Hold {
+		_, hold, err := f.Session(t.Context(), "bob", SessionOptions{ID: "x"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return lease
+		return hold
 	}
 	first := acquire()
 	if beside := acquire(); first.Woken == nil || beside.Woken != nil {
-		t.Errorf("two calls at once: got the leases %+v and %+v, want the report in the first only", first, beside)
+		t.Errorf("two calls at once: got the holds %+v and %+v, want the report in the first only", first, beside)
 	}
 	first.Settle(false)
 	second := acquire()
 	first.Release() // settles nothing any more
 	if second.Woken == nil || !second.Woken.Behind {
-		t.Errorf("the next call: got the lease %+v, want the report of a crash", second)
+		t.Errorf("the next call: got the hold %+v, want the report of a crash", second)
 	}
 	second.Settle(false)
 	second.Release()
@@ -196,8 +196,8 @@ func TestReport_SurvivesHibernation(t *testing.T) {
 			f.evict(t, f.boxOf("bob", "x"))
 			wantReport(t, f)
 			f.evict(t, f.boxOf("bob", "x"))
-			if _, lease, err := f.Session(t.Context(), "bob", SessionOptions{ID: "x"}); err != nil || lease.Woken == nil || lease.Woken.Behind {
-				t.Errorf("after the report: got the lease %+v, %+v, %v; want a box that lost nothing", lease, lease.Woken, err)
+			if _, hold, err := f.Session(t.Context(), "bob", SessionOptions{ID: "x"}); err != nil || hold.Woken == nil || hold.Woken.Behind {
+				t.Errorf("after the report: got the hold %+v, %+v, %v; want a box that lost nothing", hold, hold.Woken, err)
 			}
 		})
 	}
@@ -210,18 +210,18 @@ func TestReport_OfLostBoxSurvivesHibernation(t *testing.T) {
 	if _, err := f.Stop(t.Context(), "bob", KindSession, "x"); err != nil {
 		t.Fatal(err)
 	}
-	b, lease, err := f.Session(t.Context(), "bob", SessionOptions{ID: "x"})
-	if err != nil || lease.Lost == nil {
-		t.Fatalf("after a stop: got the lease %+v, %v; want the report of a stopped box", lease, err)
+	b, hold, err := f.Session(t.Context(), "bob", SessionOptions{ID: "x"})
+	if err != nil || hold.Lost == nil {
+		t.Fatalf("after a stop: got the hold %+v, %v; want the report of a stopped box", hold, err)
 	}
-	lease.Settle(false)
-	lease.Release()
+	hold.Settle(false)
+	hold.Release()
 	f.evict(t, b)
-	_, lease, err = f.Session(t.Context(), "bob", SessionOptions{ID: "x"})
-	if err != nil || lease.Woken == nil || lease.Lost == nil || lease.Lost.Reason != ReasonStopped {
-		t.Errorf("after the hibernation: got the lease %+v, %v; want the report of a stopped box", lease, err)
+	_, hold, err = f.Session(t.Context(), "bob", SessionOptions{ID: "x"})
+	if err != nil || hold.Woken == nil || hold.Lost == nil || hold.Lost.Reason != ReasonStopped {
+		t.Errorf("after the hibernation: got the hold %+v, %v; want the report of a stopped box", hold, err)
 	}
-	lease.Release()
+	hold.Release()
 }
 
 // Of two losses, the older state counts, and nothing that was lost is left out.
@@ -271,11 +271,11 @@ func TestReport_FitsIntoRecord(t *testing.T) {
 	b.report = &report{Lost: tomb, Woken: &Woken{Saved: time.Now(), Behind: true, Why: tomb, Rescued: &Rescue{Why: long, NoFiles: long, Examples: []string{long}, Aside: "aside"}}}
 	f.reg.mu.Unlock()
 	f.evict(t, b)
-	_, lease, err := f.Session(t.Context(), "bob", SessionOptions{ID: "x"})
-	if err != nil || lease.Lost == nil || lease.Woken == nil || !lease.Woken.Behind || lease.Woken.Why == nil || lease.Woken.Rescued == nil || lease.Woken.Rescued.Aside != "aside" {
-		t.Errorf("got the lease %+v, %v; want the whole report", lease, err)
+	_, hold, err := f.Session(t.Context(), "bob", SessionOptions{ID: "x"})
+	if err != nil || hold.Lost == nil || hold.Woken == nil || !hold.Woken.Behind || hold.Woken.Why == nil || hold.Woken.Rescued == nil || hold.Woken.Rescued.Aside != "aside" {
+		t.Errorf("got the hold %+v, %v; want the whole report", hold, err)
 	}
-	lease.Release()
+	hold.Release()
 }
 
 // A wake that is abandoned after the record says that the box goes on, and before any call
@@ -285,8 +285,8 @@ func TestWake_AbandonedLosesNothing(t *testing.T) {
 	b := f.session(t, "bob", "x")
 	run(t, b, "x = 41")
 	f.evict(t, b)
-	hold := make(chan struct{})
-	f.engine.set(nil, hold)
+	blocked := make(chan struct{})
+	f.engine.set(nil, blocked)
 	first := make(chan error, 1)
 	go func() {
 		_, _, err := f.Session(t.Context(), "bob", SessionOptions{ID: "x"})
@@ -305,22 +305,22 @@ func TestWake_AbandonedLosesNothing(t *testing.T) {
 		f.reg.mu.Lock() // the start cannot publish the box meanwhile
 		defer f.reg.mu.Unlock()
 		f.engine.set(nil, nil)
-		close(hold)
+		close(blocked)
 		eventually(t, "the record says that the box goes on", func() bool { return waking.origin.record.Meta().Live })
 		for _, p := range slices.Clone(waking.use.pins) {
 			f.reg.unpinLocked(p) // as the end of its call's context does
 		}
 	}()
 	wantCode(t, <-first, CodeCancelled)
-	again, lease, err := f.Session(t.Context(), "bob", SessionOptions{ID: "x"})
+	again, hold, err := f.Session(t.Context(), "bob", SessionOptions{ID: "x"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer lease.Release()
+	defer hold.Release()
 	if !again.origin.restored {
 		t.Error("the random numbers of the box would repeat those of the machine that was abandoned")
 	}
-	if lease.Woken == nil || lease.Woken.Behind {
-		t.Errorf("the next call: got the lease %+v, %+v; want a box that lost nothing", lease, lease.Woken)
+	if hold.Woken == nil || hold.Woken.Behind {
+		t.Errorf("the next call: got the hold %+v, %+v; want a box that lost nothing", hold, hold.Woken)
 	}
 }

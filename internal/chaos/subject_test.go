@@ -96,8 +96,8 @@ func (s *subject) faulted() bool {
 func (s *subject) acquire(ctx context.Context, op string) (*box.Box, error) {
 	m := s.run.manager
 	if s.kind == box.KindSession {
-		b, lease, err := m.Session(ctx, s.owner, box.SessionOptions{ID: s.name})
-		return b, s.leased(b, lease, err, op)
+		b, hold, err := m.Session(ctx, s.owner, box.SessionOptions{ID: s.name})
+		return b, s.acquired(b, hold, err, op)
 	}
 	s.mu.Lock()
 	id := s.id
@@ -109,48 +109,48 @@ func (s *subject) acquire(ctx context.Context, op string) (*box.Box, error) {
 			s.id = b.ID()
 			s.mu.Unlock()
 		}
-		return b, s.leased(b, box.Lease{Created: err == nil}, err, op)
+		return b, s.acquired(b, box.Hold{Created: err == nil}, err, op)
 	}
-	b, lease, err := m.Context(ctx, s.owner, id)
-	return b, s.leased(b, lease, err, op)
+	b, hold, err := m.Context(ctx, s.owner, id)
+	return b, s.acquired(b, hold, err, op)
 }
 
-// leased checks what the manager reports about a box that was acquired.
-func (s *subject) leased(b *box.Box, lease box.Lease, err error, op string) error {
+// acquired checks what the manager reports about a box that was acquired.
+func (s *subject) acquired(b *box.Box, hold box.Hold, err error, op string) error {
 	if err != nil {
 		return s.failed(err, op)
 	}
-	lease.Settle(true)
+	hold.Settle(true)
 	if s.run.broken.Load().silent {
-		lease.Lost = nil
-		if lease.Woken != nil {
-			lease.Woken.Why = nil
+		hold.Lost = nil
+		if hold.Woken != nil {
+			hold.Woken.Why = nil
 		}
 	}
 	s.mu.Lock()
 	exists := s.exists
 	s.exists, s.box = true, b
-	if lease.Created {
+	if hold.Created {
 		s.token, s.n, s.unsure = "", 0, 0
 	}
 	var lost *box.Tombstone
 	switch {
-	case lease.Created:
-		lost = lease.Lost
+	case hold.Created:
+		lost = hold.Lost
 		s.noteLocked("%s: a new box; the earlier one: %s", op, explain(lost))
-	case lease.Woken != nil:
-		lost = lease.Woken.Why
-		s.noteLocked("%s: woken, behind %t: %s", op, lease.Woken.Behind, explain(lost))
-		s.earlier = s.earlier || lease.Woken.Behind
+	case hold.Woken != nil:
+		lost = hold.Woken.Why
+		s.noteLocked("%s: woken, behind %t: %s", op, hold.Woken.Behind, explain(lost))
+		s.earlier = s.earlier || hold.Woken.Behind
 	}
 	s.mu.Unlock()
 	switch {
-	case lease.Created && exists && lost == nil:
+	case hold.Created && exists && lost == nil:
 		s.run.violate("lost", s, "%s: the box is gone, and nothing says why", op)
-	case lease.Woken != nil && lease.Woken.Behind && lost == nil:
+	case hold.Woken != nil && hold.Woken.Behind && lost == nil:
 		s.run.violate("lost", s, "%s: the box has lost its latest state, and nothing says why", op)
-	case lease.Woken != nil && lease.Woken.Rescued != nil:
-		s.run.violate("lost", s, "%s: the memory of the box was given up: %s", op, lease.Woken.Rescued.Explain())
+	case hold.Woken != nil && hold.Woken.Rescued != nil:
+		s.run.violate("lost", s, "%s: the memory of the box was given up: %s", op, hold.Woken.Rescued.Explain())
 	case lost != nil && exists:
 		s.lost(lost.Reason, op)
 	}
@@ -359,12 +359,12 @@ func (s *subject) save(ctx context.Context, op string) (snap snapshotted, err er
 	s.mu.Lock()
 	snap.token, snap.n, snap.unsure = s.token, s.n, s.unsure
 	s.mu.Unlock()
-	saved, lease, err := s.run.manager.SaveSnapshot(ctx, s.owner, s.kind, s.address(), box.SnapshotOptions{})
-	defer lease.Release()
-	if err := s.leased(s.last(), lease, err, op); err != nil {
+	saved, hold, err := s.run.manager.SaveSnapshot(ctx, s.owner, s.kind, s.address(), box.SnapshotOptions{})
+	defer hold.Release()
+	if err := s.acquired(s.last(), hold, err, op); err != nil {
 		return snap, err
 	}
-	if lease.Woken != nil && lease.Woken.Behind {
+	if hold.Woken != nil && hold.Woken.Behind {
 		snap.token = "" // of an earlier state, which came back between the call and the snapshot
 	}
 	snap.id = saved.ID
@@ -403,7 +403,7 @@ func (s *subject) fork(ctx context.Context, op string) error {
 	if s.kind == box.KindContext {
 		opts = box.ForkOptions{Name: s.name + forkSuffix}
 	}
-	f, lease, err := s.run.manager.Fork(ctx, s.owner, s.kind, s.address(), opts)
+	f, hold, err := s.run.manager.Fork(ctx, s.owner, s.kind, s.address(), opts)
 	if err != nil {
 		if box.CodeOf(err) == box.CodeNotFound && s.kind == box.KindSession {
 			s.note("%s: %v", op, err) // it has ended; the next call gets the tombstone
@@ -411,8 +411,8 @@ func (s *subject) fork(ctx context.Context, op string) error {
 		}
 		return s.failed(err, op)
 	}
-	defer lease.Release()
-	if err := s.leased(s.last(), lease, nil, op); err != nil {
+	defer hold.Release()
+	if err := s.acquired(s.last(), hold, nil, op); err != nil {
 		return err
 	}
 	res, err := f.Run(ctx, box.RunRequest{Code: "print(globals().get('token'), globals().get('n'))", Timeout: callTimeout})

@@ -34,7 +34,7 @@ var executeCode = define(info{
 		Success:    res.Success, Stdout: res.Stdout, Stderr: res.Stderr, TimedOut: res.TimedOut,
 		Figures: figures(res.Images), Network: newNetworkOut(res.Refused, res.RefusedMore),
 	}
-	out.LostReason, out.Notes = describeRunLoss(b.Lease, res, "session")
+	out.LostReason, out.Notes = describeRunLoss(b.Hold, res, "session")
 	out.StateLost = out.LostReason != ""
 	out.Notes = append(out.Notes, c.changesBefore(res.Success)...)
 	var more []string

@@ -46,7 +46,7 @@ var executeCommand = define(info{
 		}
 		out.Args = append(out.Args, echo(a))
 	}
-	out.LostReason, out.Notes = describeLoss(b.Lease, "session")
+	out.LostReason, out.Notes = describeLoss(b.Hold, "session")
 	out.StateLost = out.LostReason != ""
 	out.Notes = withNotes(b.notes, slices.Concat(out.Notes, res.Notes, c.changesBefore(out.Success), more))
 	if res.ExitCode == 127 && len(in.Args) > 0 && strings.ContainsAny(in.Command, " \t\n") {

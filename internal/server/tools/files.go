@@ -74,7 +74,7 @@ func (c *Call) openFiles(ctx context.Context, id string) (fileSource, error) {
 	if err != nil {
 		return fileSource{}, err
 	}
-	_, notes := describeLoss(b.Lease, "session")
+	_, notes := describeLoss(b.Hold, "session")
 	return fileSource{b, b.ref(), notes, func() {}}, nil
 }
 

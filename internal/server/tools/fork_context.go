@@ -18,12 +18,12 @@ var forkContext = define(info{
 	if err != nil {
 		return copiedContextOut{}, err
 	}
-	b, lease, err := c.Boxes.Fork(ctx, c.Owner, box.KindContext, id, box.ForkOptions{Name: in.Name, Description: in.Description})
+	b, hold, err := c.Boxes.Fork(ctx, c.Owner, box.KindContext, id, box.ForkOptions{Name: in.Name, Description: in.Description})
 	if err != nil {
 		return copiedContextOut{}, err
 	}
-	c.hold(lease)
-	return newCopiedContextOut(b, copyLossOf(lease, box.KindContext), "Context forked successfully; the two are independent"), nil
+	c.keep(hold)
+	return newCopiedContextOut(b, copyLossOf(hold, box.KindContext), "Context forked successfully; the two are independent"), nil
 })
 
 type forkContextIn struct {

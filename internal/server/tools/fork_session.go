@@ -14,12 +14,12 @@ var forkSession = define(info{
 		"Takes about 0.2 seconds and the memory of another session.",
 	set: Snapshots, needs: Sessions, family: sessionErrors,
 }, func(ctx context.Context, c *Call, in forkSessionIn) (copiedSessionOut, error) {
-	b, lease, err := c.Boxes.Fork(ctx, c.Owner, box.KindSession, in.SessionID, box.ForkOptions{ID: in.NewSessionID})
+	b, hold, err := c.Boxes.Fork(ctx, c.Owner, box.KindSession, in.SessionID, box.ForkOptions{ID: in.NewSessionID})
 	if err != nil {
 		return copiedSessionOut{}, err
 	}
-	c.hold(lease)
-	return newCopiedSessionOut(b, copyLossOf(lease, box.KindSession), "Session "+b.ID()+" is a copy of session "+in.SessionID+"; the two are independent"), nil
+	c.keep(hold)
+	return newCopiedSessionOut(b, copyLossOf(hold, box.KindSession), "Session "+b.ID()+" is a copy of session "+in.SessionID+"; the two are independent"), nil
 })
 
 type forkSessionIn struct {

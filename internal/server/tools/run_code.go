@@ -18,7 +18,7 @@ var runCode = define(info{
 	calls:    codeCalls, offline: offlineRun,
 	set: Contexts, family: runErrors, destructive: true, long: true,
 }, func(ctx context.Context, c *Call, in runCodeIn) (runCodeOut, error) {
-	b, lease, own, err := c.context(ctx, in.ContextID)
+	b, hold, own, err := c.context(ctx, in.ContextID)
 	if err != nil {
 		return runCodeOut{}, err
 	}
@@ -34,14 +34,14 @@ var runCode = define(info{
 	if res.Error != nil {
 		out.Error = strings.TrimSuffix(echo(res.Error.Name+": "+res.Error.Value), ": ")
 	}
-	out.LostReason, out.Notes = describeRunLoss(lease, res, "context")
+	out.LostReason, out.Notes = describeRunLoss(hold, res, "context")
 	out.StateLost = out.LostReason != ""
 	out.Notes = append(out.Notes, c.changesBefore(res.Success)...)
 	var more []string
 	out.images, more = attach(res.Images)
 	out.Notes = append(out.Notes, more...)
 	if own {
-		out.ContextCreated = lease.Created
+		out.ContextCreated = hold.Created
 		if c.Client == nil {
 			out.Notes = append(out.Notes, "This call made a new context, since it named none: pass context_id "+b.ID()+" to continue in it.")
 		}

@@ -18,12 +18,12 @@ var snapshotContext = define(info{
 	if err != nil {
 		return snapshotOut{}, err
 	}
-	k, lease, err := c.Boxes.SaveSnapshot(ctx, c.Owner, box.KindContext, id, box.SnapshotOptions{Name: in.Name, Description: in.Description})
+	k, hold, err := c.Boxes.SaveSnapshot(ctx, c.Owner, box.KindContext, id, box.SnapshotOptions{Name: in.Name, Description: in.Description})
 	if err != nil {
 		return snapshotOut{}, err
 	}
-	c.hold(lease)
-	return newSnapshotOut(k, copyLossOf(lease, box.KindContext)), nil
+	c.keep(hold)
+	return newSnapshotOut(k, copyLossOf(hold, box.KindContext)), nil
 })
 
 type snapshotContextIn struct {

@@ -14,12 +14,12 @@ var snapshotSession = define(info{
 		"The snapshot outlives the session and a restart of the server, until delete_snapshot. Takes about 0.2 seconds and tens of MB of disk.",
 	set: Snapshots, needs: Sessions, family: sessionErrors,
 }, func(ctx context.Context, c *Call, in snapshotSessionIn) (snapshotSessionOut, error) {
-	k, lease, err := c.Boxes.SaveSnapshot(ctx, c.Owner, box.KindSession, in.SessionID, box.SnapshotOptions{Name: in.Name, Description: in.Description})
+	k, hold, err := c.Boxes.SaveSnapshot(ctx, c.Owner, box.KindSession, in.SessionID, box.SnapshotOptions{Name: in.Name, Description: in.Description})
 	if err != nil {
 		return snapshotSessionOut{}, err
 	}
-	c.hold(lease)
-	return snapshotSessionOut{newSnapshotOut(k, copyLossOf(lease, box.KindSession)), k.BoxID}, nil
+	c.keep(hold)
+	return snapshotSessionOut{newSnapshotOut(k, copyLossOf(hold, box.KindSession)), k.BoxID}, nil
 })
 
 type snapshotSessionIn struct {

@@ -16,9 +16,9 @@ type copyLoss struct {
 	Notes      []string `json:"notes,omitempty" jsonschema:"further facts"`
 }
 
-// copyLossOf describes what the lease of the original, which is of that kind, reports.
-func copyLossOf(lease box.Lease, kind box.Kind) (l copyLoss) {
-	l.LostReason, l.Notes = describeLoss(lease, string(kind))
+// copyLossOf describes what the hold of the original, which is of that kind, reports.
+func copyLossOf(hold box.Hold, kind box.Kind) (l copyLoss) {
+	l.LostReason, l.Notes = describeLoss(hold, string(kind))
 	l.StateLost = l.LostReason != ""
 	return l
 }

@@ -27,25 +27,25 @@ type openOptions struct {
 // A target is the box that a call works in.
 type target struct {
 	*box.Box
-	box.Lease
+	box.Hold
 
 	notes []string // for the model, on how the box was found or created
 }
 
-// hold keeps the lease of a box until the call ends.
-func (c *Call) hold(lease box.Lease) { c.leases = append(c.leases, lease) }
+// keep keeps the hold of a box until the call ends.
+func (c *Call) keep(hold box.Hold) { c.holds = append(c.holds, hold) }
 
 // release releases the boxes of a call. delivered says whether the client gets an answer
-// with what their leases report; otherwise the next call reports it.
+// with what their holds report; otherwise the next call reports it.
 func (c *Call) release(delivered bool) {
-	for _, lease := range c.leases {
-		lease.Settle(delivered)
-		lease.Release()
+	for _, hold := range c.holds {
+		hold.Settle(delivered)
+		hold.Release()
 	}
-	c.leases = nil
+	c.holds = nil
 }
 
-// open leases the box that a call works in, until the call ends.
+// open acquires the box that a call works in, until the call ends.
 func (c *Call) open(ctx context.Context, w openOptions) (target, error) {
 	template, named, err := templateOf(w.language, w.template)
 	if err != nil {
@@ -85,10 +85,10 @@ func (c *Call) open(ctx context.Context, w openOptions) (target, error) {
 	case w.id != "" && !there && c.isCut(w.id):
 		return target{}, c.noSession(w.id)
 	case kind == box.KindContext:
-		if b.Box, b.Lease, err = c.Boxes.Context(ctx, c.Owner, w.id); err != nil {
+		if b.Box, b.Hold, err = c.Boxes.Context(ctx, c.Owner, w.id); err != nil {
 			return target{}, err
 		}
-		c.hold(b.Lease)
+		c.keep(b.Hold)
 		if err := matches(b.Info(), template, named, flavor); err != nil {
 			return target{}, err
 		}
@@ -98,11 +98,11 @@ func (c *Call) open(ctx context.Context, w openOptions) (target, error) {
 	case w.existing && !there:
 		return target{}, c.noSession(w.id)
 	default:
-		b.Box, b.Lease, err = c.Boxes.Session(ctx, c.Owner, box.SessionOptions{ID: w.id, Template: template, Named: named, Flavor: flavor, Network: w.network})
+		b.Box, b.Hold, err = c.Boxes.Session(ctx, c.Owner, box.SessionOptions{ID: w.id, Template: template, Named: named, Flavor: flavor, Network: w.network})
 		if err != nil {
 			return target{}, c.suggest(w.id, err)
 		}
-		c.hold(b.Lease)
+		c.keep(b.Hold)
 		if r := b.Rescued(); r != nil && b.Created && named != "" {
 			b.notes = append(b.notes, fmt.Sprintf("The template %s could not be restored as it was built. %s", named, r.Explain()))
 		}
@@ -137,14 +137,14 @@ func templateOf(language, template string) (builtin box.Template, named string, 
 // templateName returns the name of the template that a box came from.
 func templateName(info box.Info) string { return cmp.Or(info.Named, string(info.Template)) }
 
-// context leases the box of run_code until the call ends: a context by its id or unique
+// context acquires the box of run_code until the call ends: a context by its id or unique
 // name, a session or, for "", "default" and words for a missing value, the client's default
 // context, which own reports.
-func (c *Call) context(ctx context.Context, id string) (b *box.Box, lease box.Lease, own bool, err error) {
+func (c *Call) context(ctx context.Context, id string) (b *box.Box, hold box.Hold, own bool, err error) {
 	var kind box.Kind
 	if id != "" {
 		if kind, err = c.Boxes.Find(c.Owner, id); err != nil {
-			return nil, box.Lease{}, false, err
+			return nil, box.Hold{}, false, err
 		}
 	}
 	there := kind != ""
@@ -153,15 +153,15 @@ func (c *Call) context(ctx context.Context, id string) (b *box.Box, lease box.Le
 	}
 	switch own = id == "" || id == box.DefaultContextID && !there; {
 	case own:
-		b, lease, err = c.Boxes.DefaultContext(ctx, c.Owner, c.Client)
+		b, hold, err = c.Boxes.DefaultContext(ctx, c.Owner, c.Client)
 	case kind == box.KindSession:
-		b, lease, err = c.Boxes.Session(ctx, c.Owner, box.SessionOptions{ID: id})
+		b, hold, err = c.Boxes.Session(ctx, c.Owner, box.SessionOptions{ID: id})
 	default:
-		b, lease, err = c.Boxes.Context(ctx, c.Owner, id)
+		b, hold, err = c.Boxes.Context(ctx, c.Owner, id)
 	}
-	c.hold(lease)
+	c.keep(hold)
 	recordBox(ctx, b)
-	return b, lease, own, err
+	return b, hold, own, err
 }
 
 // contextID returns the id of the client's default context for "default", unless a

@@ -214,7 +214,7 @@ type Call struct {
 	behind   string                                      // the box whose parked program refused the call; "" none did
 	reserve  func(ctx context.Context, bytes int64) bool // [Deps.Reserve]
 	holdCall func(box.Owner) (release func())            // [Deps.Hold]
-	leases   []box.Lease                                 // of the boxes that the call uses
+	holds    []box.Hold                                  // of the boxes that the call uses
 	broker   *codemode.Broker                            // nil: the code can call no tools
 	run      *codemode.Run                               // answers the calls of the code; nil: none began
 	approver *approval.Approver                          // [Deps.Approvals]
@@ -265,33 +265,33 @@ func formatTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05
 // describeLoss returns why earlier state of a box is lost ("" if none is), and notes
 // for the model. A box that woke from hibernation lost nothing and still gets a note:
 // time has passed for its processes.
-func describeLoss(lease box.Lease, what string) (reason string, notes []string) {
-	if lost := lease.Lost; lost != nil {
+func describeLoss(hold box.Hold, what string) (reason string, notes []string) {
+	if lost := hold.Lost; lost != nil {
 		reason, notes = string(lost.Reason), []string{"The earlier " + what + " " + lost.ID + describeEnd(lost) +
 			". Its variables and files are gone; this is a new box under the same id."}
-		if lease.Woken == nil || !lease.Woken.Behind && lease.Woken.Rescued == nil {
+		if hold.Woken == nil || !hold.Woken.Behind && hold.Woken.Rescued == nil {
 			return reason, notes
 		}
 	}
-	why, more := describeWake(lease, what)
+	why, more := describeWake(hold, what)
 	return cmp.Or(reason, why), append(notes, more...)
 }
 
 // describeWake is describeLoss for a box that woke from hibernation.
-func describeWake(lease box.Lease, what string) (reason string, notes []string) {
+func describeWake(hold box.Hold, what string) (reason string, notes []string) {
 	switch {
-	case lease.Woken != nil && lease.Woken.Rescued != nil:
-		return rescueReason(lease.Woken.Rescued), []string{lease.Woken.Rescued.Explain()}
-	case lease.Woken != nil && lease.Woken.Behind:
-		at := formatTime(lease.Woken.Saved)
+	case hold.Woken != nil && hold.Woken.Rescued != nil:
+		return rescueReason(hold.Woken.Rescued), []string{hold.Woken.Rescued.Explain()}
+	case hold.Woken != nil && hold.Woken.Behind:
+		at := formatTime(hold.Woken.Saved)
 		cause, note := "the server was killed", "The server was killed while it had this "+what
-		if t := lease.Woken.Why; t != nil {
+		if t := hold.Woken.Why; t != nil {
 			cause, note = reasons[t.Reason], "This "+what+describeEnd(t)
 		}
 		return cause + "; what the " + what + " did after " + at + " is lost",
 			[]string{note + ". It was woken as it was at " + at + ": what it did after that is lost."}
-	case lease.Woken != nil:
-		return "", []string{"This " + what + " was hibernated at " + formatTime(lease.Woken.Saved) + " and woken: its variables and files are kept."}
+	case hold.Woken != nil:
+		return "", []string{"This " + what + " was hibernated at " + formatTime(hold.Woken.Saved) + " and woken: its variables and files are kept."}
 	}
 	return "", nil
 }
@@ -300,8 +300,8 @@ func describeWake(lease box.Lease, what string) (reason string, notes []string) 
 func rescueReason(r *box.Rescue) string { return "memory_not_restored: " + r.Why }
 
 // describeRunLoss is describeLoss with the loss and the notes of a run.
-func describeRunLoss(lease box.Lease, res *box.RunResult, what string) (reason string, notes []string) {
-	reason, notes = describeLoss(lease, what)
+func describeRunLoss(hold box.Hold, res *box.RunResult, what string) (reason string, notes []string) {
+	reason, notes = describeLoss(hold, what)
 	if res.Lost != "" {
 		if reason == "" && res.Fresh {
 			notes = nil // the box woke, but its variables are lost

@@ -142,23 +142,23 @@ func TestDescribeLoss(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.FixedZone("", 3600))
 	for _, c := range []struct {
 		name    string
-		lease   box.Lease
+		hold    box.Hold
 		reason  string
 		note    string // all of it
 		orWords string // or words of it
 	}{
-		{name: "nothing happened", lease: box.Lease{Created: true}},
+		{name: "nothing happened", hold: box.Hold{Created: true}},
 		{
-			name: "woken", lease: box.Lease{Woken: &box.Woken{Saved: at}},
+			name: "woken", hold: box.Hold{Woken: &box.Woken{Saved: at}},
 			note: "This context was hibernated at 2026-01-02T02:04:05Z and woken: its variables and files are kept.",
 		},
 		{
-			name: "woken as it was before", lease: box.Lease{Woken: &box.Woken{Saved: at, Behind: true}},
+			name: "woken as it was before", hold: box.Hold{Woken: &box.Woken{Saved: at, Behind: true}},
 			reason: "the server was killed; what the context did after 2026-01-02T02:04:05Z is lost",
 			note:   "The server was killed while it had this context. It was woken as it was at 2026-01-02T02:04:05Z: what it did after that is lost.",
 		},
 		{
-			name: "woken after a crash", lease: box.Lease{Woken: &box.Woken{Saved: at, Behind: true, Why: &box.Tombstone{
+			name: "woken after a crash", hold: box.Hold{Woken: &box.Woken{Saved: at, Behind: true, Why: &box.Tombstone{
 				ID: "x", Reason: box.ReasonCrashed, Detail: "its isolation ended", At: at.Add(time.Minute),
 			}}},
 			reason: "it crashed; what the context did after 2026-01-02T02:04:05Z is lost",
@@ -166,35 +166,35 @@ func TestDescribeLoss(t *testing.T) {
 		},
 		{
 			name:   "evicted",
-			lease:  box.Lease{Created: true, Lost: &box.Tombstone{ID: "x", Reason: box.ReasonEvicted, At: at}},
+			hold:   box.Hold{Created: true, Lost: &box.Tombstone{ID: "x", Reason: box.ReasonEvicted, At: at}},
 			reason: "evicted",
 			note:   "The earlier context x ended at 2026-01-02T02:04:05Z (it made room for another box). Its variables and files are gone; this is a new box under the same id.",
 		},
 		{
 			name:   "lost with its server",
-			lease:  box.Lease{Created: true, Lost: &box.Tombstone{ID: "x", Reason: box.ReasonHostRestart, At: at}},
+			hold:   box.Hold{Created: true, Lost: &box.Tombstone{ID: "x", Reason: box.ReasonHostRestart, At: at}},
 			reason: "host_restart", orWords: "(it was lost with its server).",
 		},
 		{
 			name:   "lost, then hibernated before a call could report it",
-			lease:  box.Lease{Woken: &box.Woken{Saved: at}, Lost: &box.Tombstone{ID: "x", Reason: box.ReasonEvicted, At: at}},
+			hold:   box.Hold{Woken: &box.Woken{Saved: at}, Lost: &box.Tombstone{ID: "x", Reason: box.ReasonEvicted, At: at}},
 			reason: "evicted",
 			note:   "The earlier context x ended at 2026-01-02T02:04:05Z (it made room for another box). Its variables and files are gone; this is a new box under the same id.",
 		},
 		{
 			name:   "lost twice before a call could report it",
-			lease:  box.Lease{Woken: &box.Woken{Saved: at, Behind: true}, Lost: &box.Tombstone{ID: "x", Reason: box.ReasonEvicted, At: at}},
+			hold:   box.Hold{Woken: &box.Woken{Saved: at, Behind: true}, Lost: &box.Tombstone{ID: "x", Reason: box.ReasonEvicted, At: at}},
 			reason: "evicted",
 			note: "The earlier context x ended at 2026-01-02T02:04:05Z (it made room for another box). Its variables and files are gone; this is a new box under the same id.\n" +
 				"The server was killed while it had this context. It was woken as it was at 2026-01-02T02:04:05Z: what it did after that is lost.",
 		},
 		{
 			name:   "unreadable",
-			lease:  box.Lease{Created: true, Lost: &box.Tombstone{ID: "x", Reason: box.ReasonUnreadable, Detail: "its checksum is wrong", At: at}},
+			hold:   box.Hold{Created: true, Lost: &box.Tombstone{ID: "x", Reason: box.ReasonUnreadable, Detail: "its checksum is wrong", At: at}},
 			reason: "unreadable", orWords: "(it could not be woken): its checksum is wrong.",
 		},
 	} {
-		reason, notes := describeLoss(c.lease, "context")
+		reason, notes := describeLoss(c.hold, "context")
 		note := strings.Join(notes, "\n")
 		if reason != c.reason || c.orWords == "" && note != c.note || !strings.Contains(note, c.orWords) {
 			t.Errorf("%s: got %q, %q; want %q, %q", c.name, reason, note, c.reason, c.note+c.orWords)

@@ -50,7 +50,7 @@ var uploadFile = define(info{
 		return uploadFileOut{}, explainPath(writePath, err)
 	}
 	out := uploadFileOut{Path: f.Path, Size: f.Size, SessionID: b.ID(), SessionCreated: b.Created, box: b, sha256: f.SHA256}
-	_, out.Notes = describeLoss(b.Lease, "session")
+	_, out.Notes = describeLoss(b.Hold, "session")
 	out.Notes = append(b.notes, out.Notes...)
 	return out, nil
 })
