@@ -287,9 +287,9 @@ type holdings struct {
 	memory, descriptors, goroutines float64
 	mounts                          int
 	files                           map[string]int64 // their sizes, by path below the state directory
-	processes                       map[int]string // their command lines, by pid
-	unfilled                        int            // boxes that the pool still has to make; it has a process each
-	disk                            int64          // bytes in the state directory
+	processes                       map[int]string   // their command lines, by pid
+	unfilled                        int              // boxes that the pool still has to make; it has a process each
+	disk                            int64            // bytes in the state directory
 }
 
 type row struct {
