@@ -77,8 +77,8 @@ func (s *Server) exchange(w http.ResponseWriter, r *http.Request, m *postBody, t
 	for i, message := range messages {
 		if cl := calls[i]; cl != nil {
 			message.(*jsonrpc.Request).Extra = cl.extra(r.Header)
-		} else {
-			c.observe(callerIn(r), r.Header, message)
+		} else if !c.observe(callerIn(r), r.Header, message) {
+			continue
 		}
 		if !c.deliver(message) {
 			break // the session has ended, and has answered its calls
@@ -214,23 +214,26 @@ func (cl *call) extra(h http.Header) *mcp.RequestExtra {
 // session has ended.
 func (sess *mcpSession) deliverAll(from *caller, h http.Header, messages []jsonrpc.Message) bool {
 	for _, message := range messages {
-		sess.conn.observe(from, h, message)
-		if !sess.conn.deliver(message) {
+		if sess.conn.observe(from, h, message) && !sess.conn.deliver(message) {
 			return false
 		}
 	}
-	return true
+	return !sess.conn.ended()
 }
 
-// observe prepares a notification for the SDK. If it is notifications/cancelled, it
-// cancels the call that it names: of the session, or without one of the same POST.
-func (c *conn) observe(from *caller, h http.Header, message jsonrpc.Message) {
+// observe prepares a notification for the SDK, and reports whether the SDK gets the message.
+// If it is notifications/cancelled, observe cancels the call that it names: of the session, or
+// without one of the same POST. The SDK would cancel by the id, some time after it has read the
+// notification, and so perhaps a later call with the same id.
+func (c *conn) observe(from *caller, h http.Header, message jsonrpc.Message) bool {
 	n, ok := message.(*jsonrpc.Request)
 	if !ok {
-		return
+		return true
 	}
 	n.Extra = origin{caller: from}.extra(h)
 	if n.Method == methodCancelled {
 		c.cancel(envelope.CancelledKey(n.Params))
+		return false
 	}
+	return true
 }
