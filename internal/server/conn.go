@@ -170,7 +170,7 @@ var errSessionEnded = errors.New("the session has ended")
 func (c *conn) add(cl *call) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.calls[cl.key] != nil || c.isClosed {
+	if c.calls[cl.key] != nil || c.away[cl.key] != nil || c.isClosed {
 		return false
 	}
 	c.calls[cl.key] = cl
@@ -241,10 +241,14 @@ func (c *conn) cancel(key string) {
 }
 
 // forwarded remembers how to cancel a call that is forwarded to another server, until done is
-// called.
-func (c *conn) forwarded(key string, cancel context.CancelCauseFunc) (done func()) {
+// called. It reports false if another call, forwarded or served here, has its id, or if the
+// session has ended.
+func (c *conn) forwarded(key string, cancel context.CancelCauseFunc) (done func(), ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.isClosed || c.calls[key] != nil || c.away[key] != nil {
+		return nil, false
+	}
 	if c.away == nil {
 		c.away = make(map[string]context.CancelCauseFunc)
 	}
@@ -253,7 +257,7 @@ func (c *conn) forwarded(key string, cancel context.CancelCauseFunc) (done func(
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		delete(c.away, key)
-	}
+	}, true
 }
 
 // ended reports whether the session has ended.

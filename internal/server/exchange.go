@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"net/http"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -192,15 +193,21 @@ func (s *Server) beginAll(w http.ResponseWriter, r *http.Request, m *postBody, t
 			}
 		}
 		c.drop(st)
-		if c.ended() {
-			s.refuseEnded(w, m.ID)
-		} else {
-			s.refuse(w, http.StatusBadRequest, e.ID, jsonrpc.CodeInvalidRequest, "Invalid request: another request with this id is in flight")
-		}
+		s.refuseDuplicate(w, c, e.ID)
 		return nil, false
 	}
 	a.register()
 	return calls, true
+}
+
+// refuseDuplicate refuses a request that its connection did not take: it has another one of that
+// id, or has ended.
+func (s *Server) refuseDuplicate(w http.ResponseWriter, c *conn, id json.RawMessage) {
+	if c.ended() {
+		s.refuseEnded(w, id)
+		return
+	}
+	s.refuse(w, http.StatusBadRequest, id, jsonrpc.CodeInvalidRequest, "Invalid request: another request with this id is in flight")
 }
 
 // extra returns what accompanies a request through the SDK.

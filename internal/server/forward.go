@@ -143,8 +143,11 @@ func (s *Server) forwardStream(w http.ResponseWriter, r *http.Request) bool {
 // this one takes the box over, and the call is not served yet.
 func (s *Server) forwardCall(w http.ResponseWriter, r *http.Request, m *postBody, to target, body []byte) (served bool) {
 	o := s.others(r, forwardedSession)
+	if o == nil {
+		return false
+	}
 	name := boxOf(m)
-	if o == nil || name == "" {
+	if name == "" {
 		return false
 	}
 	owner := box.Owner(callerIn(r).owner())
@@ -158,7 +161,12 @@ func (s *Server) forwardCall(w http.ResponseWriter, r *http.Request, m *postBody
 		ctx, end = context.WithCancelCause(ctx)
 		defer end(nil)
 		defer context.AfterFunc(m.session.ended, func() { end(errSessionEnded) })()
-		defer m.session.conn.forwarded(envelope.Key(m.ID), end)()
+		done, ok := m.session.conn.forwarded(envelope.Key(m.ID), end)
+		if !ok {
+			s.refuseDuplicate(w, m.session.conn, m.ID)
+			return true
+		}
+		defer done()
 	}
 	r = r.WithContext(ctx)
 	for range locateAttempts {
@@ -186,17 +194,8 @@ func boxOf(m *postBody) string {
 	}
 	switch m.Method {
 	case callTool:
-		var args struct {
-			Session any `json:"session_id"`
-			Context any `json:"context_id"`
-		}
-		if json.Unmarshal(m.Params["arguments"], &args) != nil {
-			return ""
-		}
-		for _, arg := range []any{args.Session, args.Context} {
-			if name, ok := arg.(string); ok && name != "" && len(name) <= maxBoxName {
-				return name
-			}
+		if name := tools.CallBox(m.Params["arguments"]); len(name) <= maxBoxName {
+			return name
 		}
 	case readResource:
 		var uri string

@@ -194,6 +194,35 @@ func TestForward_CancelReachesTheOtherServer(t *testing.T) {
 	}
 }
 
+// TestForward_DuplicateID: two calls of a session cannot have the same id while one of them runs
+// at another server. The first one stays the call that the id cancels.
+func TestForward_DuplicateID(t *testing.T) {
+	all := neighbors(t, 2)
+	if res, body := callStateless(t, all[0].url, "s", "1"); res.StatusCode != http.StatusOK {
+		t.Fatalf("%s %s", res.Status, body)
+	}
+	running := func() bool { return all[0].boxes.Stats().Running > 0 }
+	h := session(t, all[1].url)
+	sleep := toolCall(7, "execute_code", `{"session_id":"s","code":"import time; time.sleep(600)"}`)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		do(t, "POST", all[1].url, h, sleep)
+	}()
+	eventually(t, "the call to run", running)
+	for _, body := range []string{sleep, toolCall(7, "get_sessions", "{}")} { // forwarded, and served here
+		if res, out := do(t, "POST", all[1].url, h, body); res.StatusCode != 400 || !strings.Contains(out, "another request with this id") {
+			t.Errorf("%s: %s %s, want 400", body, res.Status, out)
+		}
+	}
+	do(t, "POST", all[1].url, h, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}`)
+	eventually(t, "the end of the call", func() bool { return !running() })
+	<-done
+	if res, out := do(t, "POST", all[1].url, h, toolCall(7, "execute_code", `{"session_id":"s","code":"print(42)"}`)); res.StatusCode != 200 {
+		t.Errorf("the id after the call: %s %s", res.Status, out)
+	}
+}
+
 // TestForward_ServerIsGone: clients begin another session, and boxes go on.
 func TestForward_ServerIsGone(t *testing.T) {
 	all := neighbors(t, 3)

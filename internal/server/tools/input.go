@@ -125,9 +125,8 @@ func (in *input) decode(raw json.RawMessage, into any) error {
 	if err != nil {
 		return err
 	}
-	// Clients of a later version of the microsandbox server nest the arguments.
-	if nested, ok := args["params"]; ok && len(args) == 1 && !slices.Contains(in.names, "params") {
-		if args, err = object(nested); err != nil {
+	if isNested(args) && !slices.Contains(in.names, "params") {
+		if args, err = object(args["params"]); err != nil {
 			return err
 		}
 	}
@@ -158,6 +157,29 @@ func (in *input) decode(raw json.RawMessage, into any) error {
 		}
 	}
 	return nil
+}
+
+// isNested reports whether the arguments are in an argument "params", as clients of a later
+// version of the microsandbox server send them.
+func isNested(args map[string]json.RawMessage) bool { return len(args) == 1 && args["params"] != nil }
+
+// CallBox returns the box that the arguments of a call name, as its tool reads them; "" if they
+// name none. Other spellings of the arguments' names name none: the tool refuses them.
+func CallBox(arguments json.RawMessage) string {
+	args, err := object(arguments)
+	if err == nil && isNested(args) {
+		args, err = object(args["params"])
+	}
+	if err != nil {
+		return ""
+	}
+	for _, name := range []string{"session_id", "context_id"} {
+		var id string
+		if json.Unmarshal(args[name], &id) == nil && id != "" {
+			return id
+		}
+	}
+	return ""
 }
 
 // canonical renames aliases in args. An argument may have several of its names if

@@ -127,3 +127,30 @@ func TestInput_WholeRunes(t *testing.T) {
 		}
 	}
 }
+
+// TestCallBox: the box of a call is that which its tool will read from the arguments.
+func TestCallBox(t *testing.T) {
+	for arguments, want := range map[string]string{
+		`{"session_id":"a","code":"1"}`:             "a",
+		`{"context_id":"b"}`:                        "b",
+		`{"session_id":"","context_id":"b"}`:        "b",
+		`{"session_id":null,"context_id":"b"}`:      "b",
+		`{"params":{"session_id":"a"}}`:             "a",
+		`{"params":{"session_id":"a"},"code":"1"}`:  "",
+		`{"Session_Id":"a"}`:                        "",
+		`{"SESSION_ID":"a"}`:                        "",
+		`{"ſession_id":"a"}`:                        "",
+		`{"sessionId":"a"}`:                         "",
+		`{"session_id":"a","Session_Id":"other"}`:   "a",
+		`{"session_id":"a","ſession_id":"other"}`:   "a",
+		`{"session_id":["a"],"CONTEXT_ID":"other"}`: "",
+		`{"session_id":7}`:                          "",
+		`[]`:                                        "",
+		`null`:                                      "",
+		``:                                          "",
+	} {
+		if got := CallBox(json.RawMessage(arguments)); got != want {
+			t.Errorf("%s: got the box %q, want %q", arguments, got, want)
+		}
+	}
+}
