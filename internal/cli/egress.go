@@ -16,6 +16,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/egress/secret"
 	"github.com/glovebox-dev/glovebox/internal/filewatch"
 	"github.com/glovebox-dev/glovebox/internal/logkey"
+	"github.com/glovebox-dev/glovebox/internal/server/tools"
 )
 
 // networks gives boxes the network that the settings allow. Its methods may be called
@@ -95,10 +96,15 @@ func (n *networks) Within(owner box.Owner, limits snapshot.NetLimits, entries []
 	return outside, allowed
 }
 
-// allowed lists the destinations that the boxes of an owner can reach; it is empty if they
-// have no network.
-func (n *networks) allowed(owner box.Owner) []string {
-	return n.policies.Load().Set(string(owner)).Allowed()
+// described says what the boxes of an owner can reach, for models.
+func (n *networks) described(owner box.Owner) tools.Network {
+	d := tools.Network{Allowed: n.policies.Load().Set(string(owner)).Allowed()}
+	if n.secrets != nil {
+		for _, u := range n.secrets.Secrets().Uses(string(owner)) {
+			d.Secrets = append(d.Secrets, useText(u))
+		}
+	}
+	return d
 }
 
 // boxNetwork is the network of a box.

@@ -162,3 +162,18 @@ func (n *networks) report(e secret.Event) {
 	}
 	n.log.LogAttrs(context.Background(), slog.LevelDebug, "secret", attrs...)
 }
+
+// maxUseHosts bounds the hosts of a secret in the text for models.
+const maxUseHosts = 3
+
+// useText says where a secret works, as in "API_TOKEN (Authorization at https://api.example.com)".
+func useText(u secret.Use) string {
+	var hosts []string
+	for _, h := range u.Hosts[:min(len(u.Hosts), maxUseHosts)] {
+		hosts = append(hosts, "https://"+h)
+	}
+	if n := len(u.Hosts) - len(hosts); n > 0 {
+		hosts = append(hosts, fmt.Sprintf("%d more", n))
+	}
+	return fmt.Sprintf("%s (%s at %s)", u.Variable, strings.Join(u.Headers, " or "), strings.Join(hosts, ", "))
+}

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -57,6 +58,13 @@ func TestNetworks_Secrets(t *testing.T) {
 	defer bob.Close()
 	if s := bob.Settings(); len(s.Env) != 0 || s.CA != "" {
 		t.Errorf("the settings of another owner's box are %+v, want neither", s)
+	}
+
+	if d := n.described("token alice"); !slices.Equal(d.Secrets, []string{"API_TOKEN (Authorization at https://api.example.com)"}) {
+		t.Errorf("models of the owner read of the secrets %q", d.Secrets)
+	}
+	if d := n.described("token bob"); len(d.Allowed) == 0 || len(d.Secrets) != 0 {
+		t.Errorf("models of another owner read %+v, want a network without secrets", d)
 	}
 
 	// A faulty file changes nothing; one without secrets removes them.

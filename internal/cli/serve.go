@@ -250,7 +250,7 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 		commandsOnly.Store(engines.BoxesElsewhere() == nil && runsCommandsOnly(cfg))
 		options.CommandsOnly = commandsOnly.Load
 	}
-	options.Volumes, options.Network = len(cfg.Volumes) > 0, h.networks.allowed
+	options.Volumes, options.Network = len(cfg.Volumes) > 0, h.networks.described
 	if code != nil {
 		options.Tools.Code, options.Tools.Approvals = code.broker, code.approvals
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/box"
 	"github.com/glovebox-dev/glovebox/internal/revision"
+	"github.com/glovebox-dev/glovebox/internal/server/tools"
 )
 
 // The tools for code say that they fail while boxes have no interpreter, in each era of the
@@ -19,7 +20,7 @@ func TestCommandsOnly_Descriptions(t *testing.T) {
 			o.Toolsets, o.Image, o.CommandsOnly = []string{"all"}, true, none.Load
 			if more {
 				withCode(o, "")
-				o.Network = func(box.Owner) []string { return []string{"npm"} }
+				o.Network = func(box.Owner) tools.Network { return tools.Network{Allowed: []string{"npm"}} }
 			}
 		})
 		for _, version := range []string{"2025-06-18", revision.Modern} {

@@ -19,14 +19,14 @@ func (s *Server) network(next mcp.MethodHandler) mcp.MethodHandler {
 		}
 		switch r := res.(type) {
 		case *mcp.ListToolsResult:
-			allowed := s.opts.Network(box.Owner(callerOf(ctx, req).owner()))
-			if len(allowed) == 0 {
+			n := s.opts.Network(box.Owner(callerOf(ctx, req).owner()))
+			if len(n.Allowed) == 0 {
 				return res, nil
 			}
 			copied := *r
 			copied.Tools = make([]*mcp.Tool, len(r.Tools))
 			for i, def := range r.Tools {
-				copied.Tools[i] = tools.WithNetwork(def, allowed)
+				copied.Tools[i] = tools.WithNetwork(def, n)
 			}
 			return &copied, nil
 		case *mcp.InitializeResult:
@@ -43,9 +43,9 @@ func (s *Server) network(next mcp.MethodHandler) mcp.MethodHandler {
 }
 
 func (s *Server) networkInstructions(ctx context.Context, req mcp.Request, instructions string) string {
-	allowed := s.opts.Network(box.Owner(callerOf(ctx, req).owner()))
-	if len(allowed) == 0 {
+	n := s.opts.Network(box.Owner(callerOf(ctx, req).owner()))
+	if len(n.Allowed) == 0 {
 		return instructions
 	}
-	return tools.InstructionsWithNetwork(instructions, allowed)
+	return tools.InstructionsWithNetwork(instructions, n)
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/box"
 	"github.com/glovebox-dev/glovebox/internal/revision"
+	"github.com/glovebox-dev/glovebox/internal/server/tools"
 )
 
 // online is in descriptions for the owners of TestNetwork_TextsAreByOwner.
@@ -22,11 +23,11 @@ func TestNetwork_TextsAreByOwner(t *testing.T) {
 				withCode(o, "")
 			}
 			o.Toolsets = []string{"all"}
-			o.Network = func(box.Owner) []string {
+			o.Network = func(box.Owner) tools.Network {
 				if off.Load() {
-					return nil
+					return tools.Network{}
 				}
-				return []string{"npm", "*.example.org"}
+				return tools.Network{Allowed: []string{"npm", "*.example.org"}}
 			}
 		})
 		for _, version := range []string{"2025-06-18", revision.Modern} {
@@ -68,11 +69,11 @@ func TestNetwork_TextsAreByOwner(t *testing.T) {
 	p := newPeople(t)
 	_, url := serve(t, func(o *Options) {
 		o.Auth = p.v
-		o.Network = func(owner box.Owner) []string {
+		o.Network = func(owner box.Owner) tools.Network {
 			if owner == "token alice" {
-				return []string{"npm", "*.example.org"}
+				return tools.Network{Allowed: []string{"npm", "*.example.org"}}
 			}
-			return nil
+			return tools.Network{}
 		}
 	})
 	for who, want := range map[string]bool{"alice": true, "bob": false} {

@@ -32,9 +32,9 @@ type Options struct {
 	// CommandsOnly reports whether boxes have no interpreter, as far as that is known. It is
 	// asked whenever tools are listed. nil: they have one.
 	CommandsOnly func() bool
-	// Network lists the destinations that the boxes of an owner can reach, in words for
-	// models. It is asked whenever tools are listed. nil: no box has a network.
-	Network func(box.Owner) []string
+	// Network says what the boxes of an owner can reach. It is asked whenever tools are listed.
+	// nil: no box has a network.
+	Network func(box.Owner) tools.Network
 	Volumes bool // boxes have volumes; else it is asked of Tools.Boxes, if that is there
 
 	Path           string   // the endpoint; "/mcp"

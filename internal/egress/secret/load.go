@@ -196,3 +196,22 @@ func (s *Secrets) secret(name string) *secret {
 	}
 	return nil
 }
+
+// A Use says where programs of an owner can use a secret.
+type Use struct {
+	Variable string // of the environment, with the placeholder
+	Headers  []string
+	Hosts    []string
+}
+
+// Uses returns the uses of the secrets that an owner's programs find in a variable, in the
+// order of the definitions' names. The caller must not modify them.
+func (s *Secrets) Uses(owner string) []Use {
+	var uses []Use
+	for _, one := range s.of(owner).all {
+		if one.As != "" {
+			uses = append(uses, Use{one.As, one.Headers, one.Hosts})
+		}
+	}
+	return uses
+}

@@ -16,22 +16,40 @@ import (
 // noNetwork is the end of the first sentence of Instructions for boxes without a network.
 const noNetwork = ", and has no network."
 
-// maxNetworkText bounds the list of hosts in a description, in bytes: every conversation
+// maxNetworkText bounds a list of hosts or secrets in a description, in bytes: every conversation
 // pays for it.
 const maxNetworkText = 300
 
-// networkText describes a network for models. allowed is not empty.
-func networkText(allowed []string) string {
+// A Network is what the boxes of an owner can reach, in words for models.
+type Network struct {
+	// Allowed are the destinations; empty: there is no network.
+	Allowed []string
+	// Secrets say of each variable with the placeholder of a secret where it works, as in
+	// "API_TOKEN (Authorization at https://api.example.com)".
+	Secrets []string
+}
+
+// text describes the network; Allowed is not empty.
+func (n Network) text() string {
+	text := "Network: " + listed(n.Allowed) + "; everything else is refused."
+	if len(n.Secrets) > 0 {
+		text += " Variables with placeholders of secrets, each replaced only in this header at this host: " + listed(n.Secrets) + "."
+	}
+	return text
+}
+
+// listed joins the entries that fit in maxNetworkText, at least one, and counts the others.
+func listed(entries []string) string {
 	var list []string
 	size := 0
-	for i, entry := range allowed {
+	for i, entry := range entries {
 		if size += len(entry) + 2; size > maxNetworkText && i > 0 {
-			list = append(list, fmt.Sprintf("%d more", len(allowed)-i))
+			list = append(list, fmt.Sprintf("%d more", len(entries)-i))
 			break
 		}
 		list = append(list, entry)
 	}
-	return "Network: " + strings.Join(list, ", ") + "; everything else is refused."
+	return strings.Join(list, ", ")
 }
 
 // networked has the tools by name, for the parts of their definitions that depend on the
@@ -44,10 +62,9 @@ var networked = sync.OnceValue(func() map[string]Tool {
 	return tools
 })
 
-// WithNetwork returns the definition of a tool for an owner whose boxes can reach the
-// listed destinations, or def itself if nothing in it depends on the network. allowed is not
-// empty. def is not modified.
-func WithNetwork(def *mcp.Tool, allowed []string) *mcp.Tool {
+// WithNetwork returns the definition of a tool for an owner whose boxes have a network, or def
+// itself if nothing in it depends on the network. n.Allowed is not empty. def is not modified.
+func WithNetwork(def *mcp.Tool, n Network) *mcp.Tool {
 	tool, ok := networked()[def.Name]
 	if !ok || tool.offline == "" && bytes.Equal(tool.online, tool.Def.InputSchema.(json.RawMessage)) {
 		return def
@@ -57,7 +74,7 @@ func WithNetwork(def *mcp.Tool, allowed []string) *mcp.Tool {
 	if tool.offline == "" {
 		return &online
 	}
-	online.Description = strings.Replace(def.Description, tool.offline, networkText(allowed), 1)
+	online.Description = strings.Replace(def.Description, tool.offline, n.text(), 1)
 	if def.Annotations != nil {
 		annotations, open := *def.Annotations, true
 		annotations.OpenWorldHint = &open
@@ -67,8 +84,8 @@ func WithNetwork(def *mcp.Tool, allowed []string) *mcp.Tool {
 }
 
 // InstructionsWithNetwork is WithNetwork for the result of [Instructions].
-func InstructionsWithNetwork(instructions string, allowed []string) string {
-	return strings.Replace(instructions, noNetwork, ". "+networkText(allowed), 1)
+func InstructionsWithNetwork(instructions string, n Network) string {
+	return strings.Replace(instructions, noNetwork, ". "+n.text(), 1)
 }
 
 // A networkOut reports the refused connections of a box. It has the member refused, a list
@@ -94,7 +111,7 @@ func networkNote(b *box.Box) string {
 	if len(allowed) == 0 {
 		return "This " + string(b.Info().Kind) + " has no network."
 	}
-	return networkText(allowed)
+	return Network{Allowed: allowed}.text()
 }
 
 // withNotes returns the notes about the box of a call, and those about its result. A note

@@ -16,7 +16,7 @@ import (
 func TestWithNetwork(t *testing.T) {
 	found := 0
 	for _, tool := range All() {
-		online := WithNetwork(tool.Def, []string{"pypi", "npm"})
+		online := WithNetwork(tool.Def, Network{Allowed: []string{"pypi", "npm"}})
 		narrows := slices.Contains([]string{"execute_code", "execute_command", "create_context"}, tool.Def.Name)
 		if has := func(def *mcp.Tool) bool { return strings.Contains(fmt.Sprintf("%s", def.InputSchema), `"network":`) }; has(tool.Def) || has(online) != narrows {
 			t.Errorf("%s: the argument network: %t, with a network %t, want it of %t", tool.Def.Name, has(tool.Def), has(online), narrows)
@@ -37,8 +37,18 @@ func TestWithNetwork(t *testing.T) {
 		t.Errorf("%d tools mention the network, want 3", found)
 	}
 	offer := Offer{Sets: []string{EverySet}}
-	if got := InstructionsWithNetwork(Instructions(offer), []string{"npm"}); !strings.Contains(got, "user's machine. Network: npm; everything else is refused.\n") {
+	if got := InstructionsWithNetwork(Instructions(offer), Network{Allowed: []string{"npm"}}); !strings.Contains(got, "user's machine. Network: npm; everything else is refused.\n") {
 		t.Errorf("instructions: got %q", got)
+	}
+}
+
+// A model learns where the placeholder in a variable works.
+func TestWithNetwork_Secrets(t *testing.T) {
+	n := Network{Allowed: []string{"npm"}, Secrets: []string{"API_TOKEN (Authorization at https://api.example.org)", strings.Repeat("x", maxNetworkText), "B", "C"}}
+	const want = "Network: npm; everything else is refused. Variables with placeholders of secrets, each replaced only in this header at this host: " +
+		"API_TOKEN (Authorization at https://api.example.org), 3 more."
+	if got := n.text(); got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
@@ -48,7 +58,7 @@ func TestWithNetwork_LongPolicy(t *testing.T) {
 	for i := range 250 {
 		many = append(many, fmt.Sprintf("host-%d.example.org", i))
 	}
-	got := networkText(many)
+	got := Network{Allowed: many}.text()
 	if len(got) > maxNetworkText+100 || !strings.Contains(got, "host-0.example.org, ") || !strings.Contains(got, " more; everything else is refused.") {
 		t.Errorf("got %q", got)
 	}
