@@ -15,8 +15,8 @@
 //
 // A guest sees the host: Root and Hostname are validated and otherwise ignored,
 // volumes are not supported, and of the limits only memory is enforced, by a
-// watcher. Each guest has a directory (Engine.Home), the home of its user, which
-// is removed with it.
+// watcher. Each guest has a directory (Engine.Home), the home of its user, and
+// one for temporary files (TMPDIR). Both are removed with it.
 //
 // Guests can be detached and recovered within this process only, because the
 // pipes to the agent end with it.

@@ -36,6 +36,7 @@ const watchEvery = 50 * time.Millisecond
 type guest struct {
 	id     string
 	home   string
+	temp   string // for its temporary files
 	family family
 	stream *stdiolink.Stream
 	stderr *os.File // without a name
@@ -65,6 +66,15 @@ func start(id, home string, spec *engine.Spec, log *slog.Logger) (_ *guest, err 
 		return nil, fmt.Errorf("make home: %w", err)
 	}
 	undo = append(undo, func() { removeTree(home) })
+	// Paths of sockets are short, so it is not below home.
+	temp, err := os.MkdirTemp("", "glovebox-guest-")
+	if err != nil {
+		return nil, fmt.Errorf("make directory for temporary files: %w", err)
+	}
+	undo = append(undo, func() { removeTree(temp) })
+	if err := os.Chmod(temp, 0o777|os.ModeSticky); err != nil { // the agent's programs have another user
+		return nil, fmt.Errorf("make directory for temporary files: %w", err)
+	}
 	stderr, err := unnamedFile(filepath.Dir(home))
 	if err != nil {
 		return nil, fmt.Errorf("create file for the agent's standard error: %w", err)
@@ -84,7 +94,7 @@ func start(id, home string, spec *engine.Spec, log *slog.Logger) (_ *guest, err 
 	undo = append(undo, func() { outR.Close() })
 
 	g := &guest{
-		id: id, home: home, stderr: stderr, log: log,
+		id: id, home: home, temp: temp, stderr: stderr, log: log,
 		memory: uint64(spec.Limits.MemoryMB) << 20,
 		agent:  make(chan struct{}),
 		end:    guests.NewEnd(),
@@ -92,7 +102,7 @@ func start(id, home string, spec *engine.Spec, log *slog.Logger) (_ *guest, err 
 			Path:   spec.Agent.Path,
 			Args:   spec.Agent.Args,
 			Dir:    home,
-			Env:    []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + home},
+			Env:    []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + home, "TMPDIR=" + temp},
 			Stdin:  inR,
 			Stdout: outW,
 			Stderr: stderr,
@@ -159,8 +169,10 @@ func (g *guest) run() {
 	g.setExit(g.agentExit())
 	g.log.Debug("agent ended", logkey.Guest, g.id, logkey.Error, g.lastWords())
 	g.stderr.Close()
-	if err := removeTree(g.home); err != nil {
-		g.log.Error("home of guest not removed", logkey.Guest, g.id, logkey.Error, err)
+	for _, dir := range []string{g.home, g.temp} {
+		if err := removeTree(dir); err != nil {
+			g.log.Error("directory of guest not removed", logkey.Guest, g.id, logkey.Error, err)
+		}
 	}
 	living.Lock()
 	delete(living.guests, g.home)
