@@ -1,5 +1,6 @@
-// Package hostdisk has what an engine adds to the contract if its guests write to a file
-// system of this host: a policy that divides the free space, and a gauge.
+// Package hostdisk limits the disk space of guests that write to a file system of this host:
+// how the free space is divided, and the error when the disk is full. It is what such an engine
+// adds to the contract.
 package hostdisk
 
 import (

@@ -333,8 +333,8 @@ func (b *Box) awaitReady(ctx context.Context, woken bool) (err error) {
 	return err
 }
 
-// unused returns an error if a session of that id exists. Else this server knows what others
-// have lost of that id.
+// unused returns an error if a session of that id exists. On success, the losses that other
+// servers have recorded for the id are loaded.
 func (m *Manager) unused(op string, k key) error {
 	r, err := m.records.find(op, k)
 	exists := r != nil && !(r.Leased && r.Own) && (r.Leased || !r.Saved.IsZero())

@@ -51,7 +51,7 @@ type Error struct {
 	// Context has details for programs: "session_id", "context_id", "reason",
 	// "path", "limit"; may be nil.
 	Context map[string]string
-	// Partial is what a program had put out before its box was gone; may be nil.
+	// Partial is the output of a program until its box was gone; may be nil.
 	Partial *Partial
 	// Err is the cause; may be nil.
 	Err error

@@ -12,6 +12,12 @@ import (
 	"github.com/glovebox-dev/glovebox/engine/hostdisk"
 )
 
+// This file chooses the boxes to evict: planLocked at a limit, planDiskLocked when the disk
+// has no room for a new box, hostVictimLocked when the host is short of memory.
+// lifecycle.evictLocked evicts at a limit, evictForDisk and evictForHost evict for the others,
+// all by lifecycle.unloadLocked. Another owner's box is only ever evicted if it can be
+// hibernated. snapshot/space.go evicts records on disk.
+
 // diskEvictWait bounds the wait for boxes that are evicted for disk space: a box that
 // cannot be written in that time makes no room.
 const diskEvictWait = 30 * time.Second
@@ -19,11 +25,6 @@ const diskEvictWait = 30 * time.Second
 // diskEvictions is how often boxes are evicted for disk space for one start. Writing them
 // to disk may take the room that they free, and other starts may be faster.
 const diskEvictions = 2
-
-// This file chooses the boxes to evict: planLocked at a limit, planDiskLocked when the disk
-// has no room for a new box, hostVictimLocked when the host is short of memory.
-// lifecycle.unloadLocked evicts them. Another owner's box is only ever evicted if it can be
-// hibernated. snapshot/space.go evicts records on disk.
 
 // planLocked chooses the boxes to evict so that s fits into all limits. If they do not
 // suffice, or eviction is off, the error is CodeLimit. If replaced is not nil, s is about
@@ -39,7 +40,7 @@ func (r *registry) planLocked(op string, s *spec, replaced *Box) ([]*Box, error)
 		u.add(&o.spec, 1)
 		if o.evictableLocked() {
 			idle = append(idle, o)
-		} else if o.key.owner == owner && o.use.calls == 0 && o.backoffLocked() { // an owner learns nothing of the boxes of others
+		} else if o.key.owner == owner && o.use.calls == 0 && o.backoffLocked() { // an owner must learn nothing about the boxes of others
 			note = "; an idle box could not be written to disk"
 			if o.disk.full {
 				note += ", which is full"
@@ -99,14 +100,14 @@ func ownedBy(owner Owner) func(*Box) bool {
 func victim(idle []*Box, owner Owner, has map[Owner]int, allowed func(*Box) bool) *Box {
 	own := ownedBy(owner)
 	if slices.ContainsFunc(idle, func(o *Box) bool { return own(o) && allowed(o) }) {
-		return heaviest(idle, has, func(o *Box) bool { return own(o) && allowed(o) })
+		return leastRecentOfHeaviest(idle, has, func(o *Box) bool { return own(o) && allowed(o) })
 	}
-	return heaviest(idle, has, func(o *Box) bool { return has[o.key.owner] >= has[owner] && allowed(o) })
+	return leastRecentOfHeaviest(idle, has, func(o *Box) bool { return has[o.key.owner] >= has[owner] && allowed(o) })
 }
 
-// heaviest returns, of the owner who has most and who has an allowed box, the box that
-// was least recently used; nil if no box is allowed.
-func heaviest(idle []*Box, has map[Owner]int, allowed func(*Box) bool) *Box {
+// leastRecentOfHeaviest returns the least recently used of the allowed boxes of the owner who
+// has most and has such a box; nil if no box is allowed.
+func leastRecentOfHeaviest(idle []*Box, has map[Owner]int, allowed func(*Box) bool) *Box {
 	var best *Box
 	for _, o := range idle {
 		if allowed(o) && (best == nil || cmp.Or(
@@ -129,7 +130,7 @@ func (r *registry) hostVictimLocked() *Box {
 			idle = append(idle, o)
 		}
 	}
-	return heaviest(idle, u.ownersMB, (*Box).canHibernateLocked)
+	return leastRecentOfHeaviest(idle, u.ownersMB, (*Box).canHibernateLocked)
 }
 
 // evictForHost evicts one box because the host is short of memory, and returns it; nil

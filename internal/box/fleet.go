@@ -48,8 +48,8 @@ func (k key) tag() string { return fleet.Tag("box", string(k.owner), string(k.ki
 
 func ownerTag(o Owner) string { return fleet.Tag("owner", string(o)) }
 
-// parseNote reads the note of a guest. Others may have written it: nothing in it has a form
-// that a box of ours has not.
+// parseNote reads the note of a guest. Others may have written it: each field passes the
+// checks that a box of this server passes.
 func parseNote(text string) (n note, ok bool) {
 	if json.Unmarshal([]byte(text), &n) != nil || n.ID == "" || checkID("", n.ID) != nil || n.Name != "" && checkName("", "context", n.Name) != nil || len(n.Named) > maxName || n.Kind != KindSession && n.Kind != KindContext {
 		return n, false

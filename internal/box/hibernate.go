@@ -102,7 +102,7 @@ func (l *lifecycle) hibernate(b *Box, turn *turn, reason Reason, detail string) 
 	err := l.write(context.Background(), b, false, turn)
 	took := time.Since(begun).Round(time.Millisecond)
 	l.observe(b, EventHibernate, "", took, err != nil)
-	if err != nil && l.stay(b, err) {
+	if err != nil && l.keepInMemory(b, err) {
 		return
 	}
 	l.reg.mu.Lock()
@@ -137,9 +137,9 @@ func (l *lifecycle) hibernate(b *Box, turn *turn, reason Reason, detail string) 
 	l.free(b, keep)
 }
 
-// stay returns a box that could not be written to the registry, so that nothing of it is
-// lost, and reports whether it did: it does not once the Manager is closed.
-func (l *lifecycle) stay(b *Box, cause error) bool {
+// keepInMemory puts a box that could not be written to disk back into the registry, so that
+// nothing of it is lost, and reports whether it did: it does not once the Manager is closed.
+func (l *lifecycle) keepInMemory(b *Box, cause error) bool {
 	l.reg.mu.Lock()
 	record := b.record
 	l.reg.mu.Unlock()

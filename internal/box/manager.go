@@ -32,14 +32,16 @@ import (
 // Slots (slots.go) bound the boxes that are started, written, or looked up in the fleet at once.
 //
 // A Box (box.go) executes: run.go, exec.go, files.go, limits.go, and output.go with
-// display.go, figure.go and clean.go for what a call puts out. It is paused by power.go while
-// it is idle and parked by park.go while its code waits for the host; hints.go and report.go
-// make the notes in its results.
+// display.go, figure.go and clean.go for the output of a call. It is paused by power.go while
+// it is idle and parked by park.go while its code waits for the host; call_queue.go decides
+// which calls run at once, and which alone. hints.go and report.go make the notes in its results.
 //
 // The Manager's own methods combine these. session.go, context.go, client.go, fork.go,
 // saved_snapshot.go, stored.go, volumes.go and stop.go are the calls of clients; acquire.go
 // finds or wakes their box, narrow.go limits its network, and revive.go gives a session that
-// is made in place of a lost one what that had.
+// is made in place of a lost one what that had. fleet.go finds the boxes of other servers and
+// takes over those of one that is gone. types.go, event.go, stats.go and errors.go have what
+// callers get.
 type Manager struct {
 	*env
 	reg        *registry

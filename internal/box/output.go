@@ -11,7 +11,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/plural"
 )
 
-// collector takes in what a call puts out and keeps a bounded part of it. It
+// collector takes in the output of a call and keeps a bounded part of it. It
 // trusts no bound of the agent's. It is for one goroutine.
 type collector struct {
 	maxImages, maxImageSize int

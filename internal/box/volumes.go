@@ -136,7 +136,7 @@ func (e *VolumeError) Error() string { return fmt.Sprintf("use the volume %s: %v
 func (e *VolumeError) Unwrap() error { return e.Err }
 
 // explainVolumes returns err, the error of making a machine, or a *VolumeError if the directory of
-// one of its volumes is not there, which engines report in words of their own.
+// one of its volumes is not there, which each engine reports in its own words.
 func explainVolumes(err error, volumes []engine.Mount) error {
 	if _, ok := errors.AsType[*VolumeError](err); ok {
 		return err

@@ -49,8 +49,8 @@ Exit code 0: every attack was held; 1: one was not, or could not be carried out.
 				return err
 			}
 			selected, err := attack.Select(attack.All(), o.only)
-			if err == nil && cfg.Engine != config.EngineAuto && !slices.Contains(engines.Here(), cfg.Engine) {
-				err = fmt.Errorf("attack boxes of the engine %s: nothing judges the outcome outside them; the engines are: %s", cfg.Engine, strings.Join(engines.Here(), ", "))
+			if err == nil && cfg.Engine != config.EngineAuto && !slices.Contains(engines.Local(), cfg.Engine) {
+				err = fmt.Errorf("attack boxes of the engine %s: nothing judges the outcome outside them; the engines are: %s", cfg.Engine, strings.Join(engines.Local(), ", "))
 			}
 			if err != nil {
 				return &usageError{err: err, cmd: cmd.CommandPath(), hint: `"glovebox attack --list" lists the attacks`}
@@ -70,7 +70,7 @@ Exit code 0: every attack was held; 1: one was not, or could not be carried out.
 	f.StringArrayVar(&o.only, "only", nil, "`pattern` run only these classes or attacks; repeatable")
 	f.BoolVar(&o.list, "list", false, "list the attacks and run none")
 	f.BoolVar(&o.json, "json", false, "print JSON")
-	cmd.RegisterFlagCompletionFunc("engine", cobra.FixedCompletions(engines.Here(), cobra.ShellCompDirectiveNoFileComp))
+	cmd.RegisterFlagCompletionFunc("engine", cobra.FixedCompletions(engines.Local(), cobra.ShellCompDirectiveNoFileComp))
 	bind(cmd, "host")
 	return cmd
 }

@@ -36,8 +36,8 @@ func fullDiskIn(err error) string {
 }
 
 // prepareState creates the state directory and checks that it is writable and that
-// nobody else can change what is in it, to report a problem at the start: who writes
-// there controls boxes, and the files that they see.
+// nobody else can change what is in it, to report a problem at the start: a user who can
+// write there controls boxes, and the files that they see.
 //
 // Processes may share the directory: each has its own working directory with a lock
 // (the engine's), and shared files are addressed by content and renamed into place.

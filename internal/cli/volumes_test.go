@@ -119,7 +119,7 @@ func TestVolumes_PerOwner(t *testing.T) {
 }
 
 // keptAside is how a result names the snapshot of a box whose memory had a file of the volume open.
-var keptAside = regexp.MustCompile(`kept as snapshot (\S+): once the volume /shared is within its quota again, restore_session brings`)
+var keptAside = regexp.MustCompile(`kept as snapshot (\S+): once the volume /shared is within its quota again, restore_session \(toolset snapshots\) brings`)
 
 // Over the quota, boxes may only read the volume, also those that are in memory and in the
 // middle of a call, and the result tells the model. Once it is within its quota, they write again.

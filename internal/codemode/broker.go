@@ -6,7 +6,7 @@
 // names that the servers' lists contain, never text of a call.
 //
 // Where to look: broker.go makes a call, policy.go and budget.go decide about it, package
-// approval has a person decide, arguments.go and result.go shape what goes in and out,
+// approval asks a person, arguments.go and result.go shape what goes in and out,
 // servers.go and pool.go keep the connections, names.go, signature.go, describe.go and
 // stubs.go show the tools to programs, search.go finds them.
 package codemode

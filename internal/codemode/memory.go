@@ -167,7 +167,7 @@ func (r *reservation) end() {
 	r.n, r.ended = 0, true
 }
 
-// errorFor returns the error of a call for an error of take: what says what has become of the
+// errorFor returns the error of a call for an error of take: what describes the state of the
 // call.
 func (m *Memory) errorFor(err error, code Code, what string) error {
 	if !errors.Is(err, errNoMemory) {

@@ -14,4 +14,8 @@
 // The guest is hostile: it can ask for anything, but gets no more than programs in it
 // would get. The gate reports a refusal to the program in its own protocol, to the model as a note
 // and to the operator as a [Record].
+//
+// Where to look: gate.go and network.go are the entry, serve.go, http.go and flow.go serve a
+// connection, limits.go and narrow.go bound it, refusal.go, remedy.go and notes.go make the texts
+// of refusals, record.go the line of the audit log. Package secret swaps placeholders of secrets.
 package egress

@@ -5,6 +5,10 @@
 // servers find the box by the note that its server has written down with it, and send calls
 // to that server. When the server is gone, any of them takes the box over.
 //
+// This package has the types and the checks. internal/server (forward.go) sends calls to other
+// servers, internal/box (fleet.go) finds boxes and takes them over, internal/engine/kube
+// (fleet.go) keeps what they know in the cluster.
+//
 // Notes and addresses come from outside of the process. Readers of a Text check what it says;
 // addresses have passed [ParseAddress].
 package fleet
@@ -48,8 +52,8 @@ type Fleet interface {
 	// Owned returns the living guests with the tag of an owner, as Boxes does.
 	Owned(ctx context.Context, tag string) ([]Guest, error)
 
-	// Server describes another server. A server that has not told for a while that it lives
-	// is gone only after repeated calls, as one silence proves nothing.
+	// Server describes another server. A server that has not renewed its Lease counts as gone
+	// only after repeated calls, since one missed renewal is not enough.
 	Server(ctx context.Context, name string) (Server, error)
 
 	// TakeOver makes a guest that was found one of this server. The agent is in the middle

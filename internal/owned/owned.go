@@ -1,4 +1,4 @@
-// Package owned verifies that files and directories are in the hands of the user that
+// Package owned verifies that files and directories are controlled by the user that
 // runs this program: nobody else but root can have written them, and nobody else can
 // replace them.
 //

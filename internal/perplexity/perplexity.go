@@ -2,8 +2,8 @@
 // gateway, and offers that as MCP tools: those of Perplexity's own MCP server and, as
 // aliases, those of an older server.
 //
-// The API is no friend: everything that it sends is bounded, and the key is removed from
-// what it says before anybody sees it.
+// The API is not trusted: its responses are bounded, and the key is removed from its
+// messages.
 package perplexity
 
 //go:generate go test -run ^TestTools_Catalog$ -update .

@@ -38,7 +38,7 @@ func (a *admission) answered() {
 	a.settle()
 }
 
-// leave says that the POST returns.
+// leave records that the POST returns.
 func (a *admission) leave() {
 	a.mu.Lock()
 	a.posting = false

@@ -159,7 +159,7 @@ func (s *Server) auditBounded(r *http.Request, reason string) {
 // requests that were refused for one reason.
 const refusedLineBurst = 5
 
-// A refusalKey is what has a limit of its own.
+// A refusalKey identifies the limit for one kind of refusal.
 type refusalKey struct{ account, reason string }
 
 // auditRefusal logs a request that was refused. omitted is the number of such lines that

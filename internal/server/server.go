@@ -3,12 +3,16 @@
 // SDK's; this package has the transports, access control, limits, shutdown, and
 // the recovery from panics, so that no client and no tool ends the process.
 //
-// It knows nothing about boxes beyond handing them to the catalogue.
+// It hands boxes to the catalogue, and forwards the calls into those that another server has.
 //
-// Where to look: post.go, get.go and delete.go serve requests over HTTP, front.go and route.go
-// what comes before them, session.go and stream.go sessions, direct.go calls without one,
-// auth.go has tokens checked (package auth), rate.go and admission.go limit, audit.go writes
-// the lines of the audit log, stdio.go is the other transport.
+// Where to look: front.go checks every request (with origin.go, cors.go, headers.go and
+// refuse.go), post.go, get.go and delete.go serve those of the endpoint, session.go and stream.go
+// have sessions, calls.go the calls in flight, direct.go those without a session. auth.go
+// authenticates by package auth, rate.go, admission.go and connections.go limit. audit.go writes
+// the lines about calls to the audit log; internal/cli (egress.go) writes those about connections
+// of boxes, and internal/codemode those about tools and approvals. stdio.go is the other transport. forward.go decides which requests
+// go to another server that shares the boxes (package fleet), forwarding.go sends them. Package
+// tasks has the calls that continue without their request.
 package server
 
 import (

@@ -1,6 +1,6 @@
 // Package machine combines a guest with the connection to its agent, and boots, restores,
-// snapshots, pauses and closes the two together. Boxes, templates and the pool consist of machines. Machines have no owners and no
-// timeouts of their own.
+// snapshots, pauses and closes the two together. Boxes, templates and the pool consist of
+// machines. Machines have no owners and no timeouts of their own.
 //
 //	m, err := maker.Boot(ctx, id, limits)      // or Restore, from a snapshot
 //	res, err := m.Agent.Run(ctx, …)
@@ -124,8 +124,8 @@ func (k *Maker) Boot(ctx context.Context, id string, limits engine.Limits) (*Mac
 }
 
 // Adopt makes a machine of a guest that had one in another process, with its interpreters as
-// they are. Calls that are under way in it are interrupted. After an error the guest lives on,
-// and is the caller's.
+// they are. Calls that are under way in it are interrupted. After an error the guest keeps
+// running, and the caller owns it.
 func (k *Maker) Adopt(ctx context.Context, guest engine.Guest, limits engine.Limits) (*Machine, error) {
 	return k.connect(ctx, guest.ID(), guest, limits, false, client.Resume)
 }

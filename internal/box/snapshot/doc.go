@@ -38,4 +38,8 @@
 // memory. Leases are open file description locks on one file, at an offset derived from
 // the record's id. So a process can test for a lease without taking it, a lease needs
 // no descriptor of its own, and no lock is lost when a record is renamed away.
+//
+// Where to look: store.go opens the store and its records, lease.go writes and publishes data,
+// meta.go describes them, lock.go has the locks between processes, space.go makes room, scan.go
+// and usage.go count, sweep.go and remove.go remove, netlimit.go has the limits of networks.
 package snapshot

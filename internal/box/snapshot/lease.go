@@ -185,7 +185,7 @@ func (l *Lease) write(ctx context.Context, m Meta, estimate int64, write func(co
 
 // commit makes next the state of the record, and removes the data that it replaces.
 func (l *Lease) commit(next entry) error {
-	old, err := l.save(next)
+	old, err := l.publish(next)
 	if err != nil {
 		return err
 	}
@@ -195,8 +195,8 @@ func (l *Lease) commit(next entry) error {
 	return nil
 }
 
-// save makes next the state of the record, and returns the one before.
-func (l *Lease) save(next entry) (old entry, err error) {
+// publish makes next the state of the record, and returns the one before.
+func (l *Lease) publish(next entry) (old entry, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	old = l.e

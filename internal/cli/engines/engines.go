@@ -1,6 +1,8 @@
 // Package engines lists the engines that this program can use and chooses one.
 // No other package of the command line depends on a concrete engine.
 //
+// engines.go has the list, select.go the choice.
+//
 // Tests use internal/engine/process, which isolates nothing and cannot be chosen.
 package engines
 
@@ -15,13 +17,13 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/engine/microsandbox"
 )
 
-// here lists the engines of which one is the default, the preferred one first. Their boxes
-// run on this machine: probing those must not use the network.
-var here = []engine.Factory{gvisor.Factory()}
+// local lists the engines from which the default is chosen, the preferred one first. Their
+// boxes run on this machine: probing those must not use the network.
+var local = []engine.Factory{gvisor.Factory()}
 
-// all lists the engines. Those that are not in here are used only if selected: kube because
+// all lists the engines. Those that are not in local are used only if selected: kube because
 // it asks a cluster, microsandbox because its boxes have no snapshots.
-var all = append(slices.Clone(here), kube.Factory(&kubeSettings), microsandbox.Factory())
+var all = append(slices.Clone(local), kube.Factory(&kubeSettings), microsandbox.Factory())
 
 // Main runs the helper process of an engine if os.Args[0] names one, and does not
 // return then.
@@ -42,9 +44,9 @@ func Names() []string {
 	return names
 }
 
-// Here returns the names of the engines of which one is the default. Their boxes run on this
-// machine and can be examined from outside.
-func Here() []string { return Names()[:len(here)] }
+// Local returns the names of the engines from which the default is chosen. Their boxes run on
+// this machine and can be examined from outside.
+func Local() []string { return Names()[:len(local)] }
 
 // Enter calls engine.Factory.Enter of the default engine, if it has one. That may
 // re-execute the program; Enter then does not return.

@@ -63,7 +63,7 @@ func TestFactories_AreComplete(t *testing.T) {
 
 // TestDefault_IsNeverElsewhere: an engine that asks a cluster must be selected.
 func TestDefault_IsNeverElsewhere(t *testing.T) {
-	if got := Here(); len(got) != 1 || got[0] != "gvisor" {
+	if got := Local(); len(got) != 1 || got[0] != "gvisor" {
 		t.Errorf("the default is one of %q, want gvisor", got)
 	}
 	if !slices.Contains(Names(), kube.Name) {

@@ -31,7 +31,7 @@ var Default = sync.OnceValue(func() engine.Factory {
 	if selected != "" {
 		return choose(ctx, all, selected)
 	}
-	return choose(ctx, here, os.Getenv(enteredEnv))
+	return choose(ctx, local, os.Getenv(enteredEnv))
 })
 
 func choose(ctx context.Context, list []engine.Factory, entered string) engine.Factory {
@@ -161,6 +161,6 @@ func Place(e engine.Engine) string {
 	return ""
 }
 
-// OfCluster reports whether an error says that a cluster, or the way to it, does not do what
+// OfCluster reports whether an error says that a cluster, or the connection to it, does not do what
 // boxes need: an examination of the cluster tells more about it.
 func OfCluster(err error) bool { return elsewhere != nil && kube.OfCluster(err) }

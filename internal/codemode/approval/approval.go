@@ -10,7 +10,8 @@
 // answer. A question without an answer expires. Everything that is undecided when the
 // server ends is refused.
 //
-// Where to look: approval.go and run.go hold a call until its answer, asking.go asks the
+// Where to look: Approve in run.go holds a call until its answer (codemode.Broker decides which
+// calls need one), approval.go has the options and the life of an Approver, asking.go asks the
 // client, question.go and render.go make the question, answer.go and again.go read the
 // answer and ask again, waiting.go tells other requests what waits,
 // expired.go tells a repeated request what the first one did, store.go remembers what is always approved.

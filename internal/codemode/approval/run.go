@@ -70,7 +70,7 @@ type run struct {
 	questions  int             // so far
 	late       bool            // the last question has expired, and the client has not come back
 	allowed    map[target]bool // for the rest of the run
-	calls      map[digest]bool // true if approved for the run, false if denied
+	calls      map[digest]bool // by their arguments: true if approved for good, false if denied in this run
 	did        *Expired        // what it has done so far
 }
 

@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// diskLookMin and diskLookMax bound the time between two looks at the disk.
+	// diskLookMin and diskLookMax bound the time between two checks of the disk.
 	diskLookMin = 50 * time.Millisecond
 	diskLookMax = 2 * time.Second
 	// diskRate is more than the bytes that guests can write in a second. The next look

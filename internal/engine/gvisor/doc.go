@@ -47,4 +47,13 @@
 // The guest stops while its state is encoded and its pages are copied. The pages of
 // a small guest are copied to memory first and written to disk after it continues.
 // On restore the guest runs before all of its pages are read.
+//
+// # Where to look
+//
+// engine.go and guest.go implement the contract, factory.go and probe.go are how the program
+// finds the engine. enter.go and powers.go confine the server. launch.go, spawn.go and boot.go
+// start a sentry, gofer.go a gofer; main.go is what these run, control.go speaks to them, and
+// users.go gives each a user. rootfs.go, rootserver.go, images.go and volume.go make the file
+// systems of a guest. limits.go, cgroups.go and watch.go bound it. snapshot.go writes and
+// restores, with image.go and digest.go. inspect.go shows processes to posture.
 package gvisor

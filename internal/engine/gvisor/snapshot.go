@@ -340,7 +340,7 @@ type unloadable struct {
 func (e *unloadable) Error() string { return fmt.Sprintf("%s (%v)", e.why, e.cause) }
 func (e *unloadable) Unwrap() error { return e.cause }
 
-// Public is the clause for clients, to whom the sentry's words say nothing.
+// Public is the clause for clients, who cannot use the message of the sentry.
 func (e *unloadable) Public() string { return e.why }
 
 // loadError is the error of a sentry that could not load a snapshot. The snapshot is

@@ -151,7 +151,7 @@ func (e *Engine) open(ctx context.Context, cfg Config) (err error) {
 // Place identifies the cluster: the URL of its API.
 func (e *Engine) Place() string { return e.place }
 
-// OfCluster reports whether an error is about the cluster or the way to it, not about this
+// OfCluster reports whether an error is about the cluster or the connection to it, not about this
 // machine or the settings.
 func OfCluster(err error) bool {
 	_, network := errors.AsType[*net.OpError](err)

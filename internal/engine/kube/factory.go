@@ -70,7 +70,7 @@ func Factory(s *Settings) engine.Factory {
 const part = `[a-z0-9]+(?:[._-]+[a-z0-9]+)*`
 
 var (
-	// imageName is a repository, with a tag that counts for nothing beside a digest.
+	// imageName is a repository, with a tag, which is ignored if there is a digest.
 	imageName   = regexp.MustCompile(`^(` + part + `(?::[0-9]{1,5}(?:/` + part + `)+|(?:/` + part + `)*))(?::[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?$`)
 	imageDigest = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 	// label and subdomain are the names of Kubernetes' objects.

@@ -33,7 +33,7 @@ const (
 	// goneAfter is how long a Lease must be seen unchanged until its server is gone. A
 	// server renews it four times in that.
 	goneAfter = sharedLeaseSeconds * time.Second
-	// maxGap is the longest time between two looks at a Lease that prove something about the
+	// maxGap is the longest time between two checks of a Lease that prove something about the
 	// time between: when the cluster does not answer, no server can renew its Lease.
 	maxGap = goneAfter / 4
 	// freshFor is how long an answer about a server that lives, or has no Lease, is used again.
@@ -55,7 +55,7 @@ func (e *Engine) Fleet() fleet.Fleet {
 // Self returns the name of this server. See fleet.Fleet.
 func (e *Engine) Self() string { return serverOf(e.holder.name) }
 
-// serverOf returns the server of a Lease; "" if its name is of no server.
+// serverOf returns the server of a Lease; "" if it is not the Lease of a server.
 func serverOf(lease string) string {
 	server, ok := strings.CutPrefix(lease, leasePrefix)
 	if !ok || !fleet.ValidServer(server) {
@@ -136,8 +136,8 @@ func (e *Engine) TakeOver(ctx context.Context, f fleet.Guest) (engine.Guest, err
 // Leave detaches a guest. See fleet.Fleet.
 func (e *Engine) Leave(ctx context.Context, id string) error { return e.Detach(ctx, id) }
 
-// errNotAServer is the answer about a Lease that no server of boxes has made.
-var errNotAServer = errors.New("the Lease is of no server of boxes")
+// errNotAServer is the error for a Lease that no Glovebox server has made.
+var errNotAServer = errors.New("the Lease does not belong to a Glovebox server")
 
 // Server looks at the Lease of another server, and only at that: nothing that a client sends
 // is an address. See fleet.Fleet.
@@ -203,7 +203,7 @@ func (ss *sightings) fresh(name string, now time.Time) (fleet.Server, bool) {
 	return s.server, true
 }
 
-// miss learns that a server has no Lease.
+// miss records that a server has no Lease.
 func (ss *sightings) miss(name string, now time.Time) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -214,7 +214,7 @@ func (ss *sightings) miss(name string, now time.Time) {
 	ss.missing[name] = now
 }
 
-// see learns that the Lease of a server has a version, and returns what is known of the
+// see records that the Lease of a server has a version, and returns what is known of the
 // server then. One that was gone stays so until its Lease changes.
 func (ss *sightings) see(name, version string, at netip.AddrPort, now time.Time) fleet.Server {
 	ss.mu.Lock()

@@ -81,15 +81,15 @@ func (g *guest) forget() {
 	g.e.mu.Unlock()
 }
 
-// update learns the state of the Pod. States may come late and repeatedly.
+// update records the state of the Pod. States may come late and repeatedly.
 func (g *guest) update(pod *kubeapi.Pod) {
-	if g.learn(pod) {
+	if g.record(pod) {
 		g.e.log.Info("a Pod has ended", logkey.Guest, g.id, logkey.Detail, endedAs(pod))
 	}
 }
 
-// learn learns the state of the Pod. It reports whether the Pod has ended by itself, once.
-func (g *guest) learn(pod *kubeapi.Pod) (ended bool) {
+// record records the state of the Pod. It reports whether the Pod has ended by itself, once.
+func (g *guest) record(pod *kubeapi.Pod) (ended bool) {
 	exit, over := exitOf(pod)
 	failed := failureOf(pod)
 	g.mu.Lock()
@@ -108,7 +108,7 @@ func (g *guest) learn(pod *kubeapi.Pod) (ended bool) {
 	return ended
 }
 
-// markGone learns that the cluster no longer has the Pod.
+// markGone records that the cluster no longer has the Pod.
 func (g *guest) markGone() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -322,7 +322,7 @@ func (g *guest) connect(ctx context.Context, _ bool) (io.ReadWriteCloser, error)
 	return command, nil
 }
 
-// unavailable adds ErrUnavailable to errors of the cluster and of the way to it.
+// unavailable adds ErrUnavailable to errors of the cluster and of the connection to it.
 func unavailable(err error) error {
 	var cert *tls.CertificateVerificationError
 	if kubeapi.Code(err) != 0 || errors.As(err, &cert) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {

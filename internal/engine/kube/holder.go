@@ -125,7 +125,7 @@ func (e *Engine) sweepEvery(ctx context.Context, every, after time.Duration) {
 // nothing is lost with such a Pod.
 const warmAfter = 2 * time.Minute
 
-// sweep looks once. It forgets holders without Pods. The maker of a warm Pod counts as its
+// sweep checks the Pods once. It forgets holders without Pods. The maker of a warm Pod counts as its
 // holder, unless this engine keeps such Pods itself.
 func (e *Engine) sweep(ctx context.Context, holders map[string]watched, after time.Duration, now time.Time) {
 	type orphan struct {

@@ -53,7 +53,7 @@ func exitOf(p *kubeapi.Pod) (engine.Exit, bool) {
 // reasonWord is a reason as Kubernetes writes them.
 var reasonWord = regexp.MustCompile(`^[A-Z][A-Za-z]{0,40}$`)
 
-// whyEnded says why a Pod has ended, in words of ours: clients see them, and a message of the
+// whyEnded says why a Pod has ended, in our own words: clients see them, and a message of the
 // cluster may name nodes, and what runs beside the box. endedAs has that for the log.
 func whyEnded(reason string) string {
 	switch {

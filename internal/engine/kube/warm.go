@@ -68,7 +68,7 @@ type warmPods struct {
 	kept  []*keptWarm             // guarded by mu
 }
 
-// see learns the state of a Pod.
+// see records the state of a Pod.
 func (w *warmPods) see(p *kubeapi.Pod, deleted bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -90,7 +90,7 @@ func (w *warmPods) seeLocked(p *kubeapi.Pod, deleted bool) {
 	}
 }
 
-// replace learns all warm Pods that there are.
+// replace records all warm Pods that there are.
 func (w *warmPods) replace(pods []*kubeapi.Pod) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

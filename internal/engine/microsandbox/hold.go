@@ -15,9 +15,8 @@ import (
 	"github.com/glovebox-dev/glovebox/engine"
 )
 
-// The directory of a guest has a file whose name tells who holds it: "held-HOLDER", or
-// "detached". A guest changes hands by the renaming of that file, so that one of several
-// engines gets it. The file's content is the guest's id.
+// The directory of a guest has a file whose name names its holder: "held-HOLDER", or
+// "detached". Renaming that file transfers the guest, so that one of several engines gets it. The file's content is the guest's id.
 const (
 	heldPrefix = "held-"
 	detached   = "detached"

@@ -5,6 +5,12 @@
 // It imports only the standard library, golang.org/x/sys/unix, the DNS messages of
 // golang.org/x/net and, of ours outside its subtree, internal/guest/protocol: every guest
 // contains it, so it must be small and start fast.
+//
+// Where to look: main.go starts, agent.go has the connection to the host and op.go an operation
+// of it. run.go runs code (package kernel has the interpreters), exec.go and background.go
+// commands, with launch.go, process.go and reap.go; fileops.go handles files (package files).
+// bridge.go and calls.go take the calls of code to the host, network.go and dials.go its
+// connections (package netdoor).
 package agent
 
 import (

@@ -5,6 +5,10 @@
 // protocol closes the connection with an error that wraps ErrLost, and costs neither
 // memory nor time. A lost connection is not repaired: dial again with Resume, or end
 // the guest.
+//
+// Where to look: conn.go has the connection, op.go an operation from its Open to its Cancel and
+// End, ops.go the operations as functions; calls.go answers the calls of code, dials.go and
+// dialconn.go connect the guest to the network.
 package client
 
 import (

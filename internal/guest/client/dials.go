@@ -111,7 +111,7 @@ func (c *Conn) dispatchDial(d *dial, h protocol.Header, p []byte) error {
 	if err := d.in.Push(h, p); err != nil {
 		return err
 	}
-	if ended { // the data crossed the End; it is worth no credit
+	if ended { // the data crossed the End; no credit is due for it
 		d.in.Take(nil, nil)
 	}
 	if h.Type == protocol.EOF {

@@ -47,7 +47,7 @@ type Limits struct {
 	ResultsKept int           // bytes of the results of one owner; 32 MiB
 	ResultsAll  int           // bytes of all results; 128 MiB
 	TTL         time.Duration // from the beginning of a task until it is forgotten; 1 h, far above any time-out of a call
-	Poll        time.Duration // between two looks of a client; 1 s
+	Poll        time.Duration // between two requests of a client for the state; 1 s
 	Patience    time.Duration // that a call waits for its answer before it becomes a task; 500 ms
 }
 

@@ -143,7 +143,7 @@ type failer[In any] interface {
 // A failure is why a call failed outside of its code.
 type failure struct {
 	code, text string
-	partial    box.Partial // the output of a program whose box went away under it
+	partial    box.Partial // the output of a program whose box ended while it ran
 }
 
 // answerFailed answers a failed call, in the shape of the tool's results if they have one for it.

@@ -192,7 +192,7 @@ func (f family) result(e *box.Error, m errorSpec) (*mcp.CallToolResult, error) {
 	body, err := encode(struct {
 		Error  string `json:"error"`
 		Code   string `json:"code"`
-		Stdout string `json:"stdout,omitempty"` // of a program whose box went away under it
+		Stdout string `json:"stdout,omitempty"` // of a program whose box ended while it ran
 		Stderr string `json:"stderr,omitempty"`
 	}{words, word, partial.Stdout, partial.Stderr})
 	if err != nil {

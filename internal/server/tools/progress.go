@@ -93,8 +93,8 @@ func (p *progress) say(text string) {
 	p.signal()
 }
 
-// sayUntil sends a note now and again until end is called, so that the client does not take the
-// call for dead.
+// sayUntil sends a note now and again until end is called, so that the client does not
+// assume that the call has failed.
 func (p *progress) sayUntil(text string) (end func()) {
 	if p == nil {
 		return func() {}

@@ -1,5 +1,5 @@
-// Package netdoor listens on the guest's loopback for what its programs want of the
-// network, and passes it to the host: a name server, an HTTP proxy, a SOCKS proxy, and
+// Package netdoor listens on the guest's loopback for the network requests of its
+// programs, and passes them to the host: a name server, an HTTP proxy, a SOCKS proxy, and
 // for each name that the host allows an address of 127.80.0.0/12 with the ports that may
 // be connected to. It interprets names and nothing else; the host parses and decides.
 //
