@@ -36,7 +36,7 @@ func fullDiskIn(err error) string {
 }
 
 // prepareState creates the state directory and checks that it is writable and that
-// nobody else can change what is in it, to report a problem at the start: a user who can
+// no other user can change its content, to report a problem at the start: a user who can
 // write there controls boxes, and the files that they see.
 //
 // Processes may share the directory: each has its own working directory with a lock

@@ -8,7 +8,7 @@ import (
 )
 
 // identity tells a file from all others that were ever at its path. A file system may give the
-// number of a removed file to the next one at once, so the time of birth, which nobody can set,
+// number of a removed file to the next one at once, so the time of birth, which no program can set,
 // is a part; it is zero where the file system has none.
 type identity struct {
 	major, minor uint32
