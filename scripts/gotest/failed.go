@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -12,23 +13,30 @@ import (
 // what failed.
 const failedEnv = "GLOVEBOX_TEST_FAILED"
 
-// The bounds of what is listed: failures of one go test, lines of one failure, and bytes
-// of one line.
+// The bounds of what is listed: failures of one go test, lines of one failure, of the trace of
+// its panic, and bytes of one line.
 const (
 	maxListed  = 5
 	maxExcerpt = 3
+	maxTrace   = 30
 	maxCut     = 300
 )
 
 // excerpt keeps the lines of an output that most likely tell why a test failed: the first
-// messages of its checks, or without any the last lines.
+// messages of its checks, or without any the last lines. The first panic is listed with the
+// beginning of its trace.
 type excerpt struct {
 	messages []string
+	trace    []string // of a panic, from its first line
 	last     []string
 }
 
-// message matches what testing prints for t.Error and its like, and the head of a panic.
-var message = regexp.MustCompile(`^(\w+_test\.go:\d+: |panic: |fatal error: )`)
+var (
+	// message matches what testing prints for t.Error and its like.
+	message = regexp.MustCompile(`^\w+_test\.go:\d+: `)
+	// crashHead matches the first line that the runtime prints when a program crashes.
+	crashHead = regexp.MustCompile(`^(panic: |fatal error: |unexpected fault address |SIG[A-Z]+: )`)
+)
 
 // add takes the next line of the output.
 func (e *excerpt) add(text string) {
@@ -39,7 +47,12 @@ func (e *excerpt) add(text string) {
 	if len(text) > maxCut {
 		text = strings.ToValidUTF8(text[:maxCut], "") + "…"
 	}
-	if message.MatchString(text) && len(e.messages) < maxExcerpt {
+	switch {
+	case len(e.trace) > 0 && len(e.trace) < maxTrace:
+		e.trace = append(e.trace, text)
+	case len(e.trace) == 0 && crashHead.MatchString(text):
+		e.trace = []string{text}
+	case message.MatchString(text) && len(e.messages) < maxExcerpt:
 		e.messages = append(e.messages, text)
 	}
 	if len(e.last) == maxExcerpt {
@@ -49,8 +62,8 @@ func (e *excerpt) add(text string) {
 }
 
 func (e *excerpt) lines() []string {
-	if len(e.messages) > 0 {
-		return e.messages
+	if len(e.messages) > 0 || len(e.trace) > 0 {
+		return append(slices.Clone(e.messages), e.trace...)
 	}
 	return e.last
 }

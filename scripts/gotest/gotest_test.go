@@ -108,7 +108,7 @@ func TestRetry(t *testing.T) {
 		{name: "one too many with those before", pkg: "flaky", args: []string{"-run", "Flaky[23]"}, listed: 2, err: "2 were retried before",
 			runs: map[string]int{"TestFlaky2": 1, "TestFlaky3": 1}},
 		{name: "panic", pkg: "crash", args: []string{"-run", "Panic$"}, err: "panic", runs: map[string]int{"TestPanic": 1},
-			failed: []string{"crash TestPanic (", "panic: first run"}},
+			failed: []string{"crash TestPanic (", "panic: first run", "testdata/crash.TestPanic("}},
 		{name: "exit", pkg: "crash", args: []string{"-run", "Exit"}, err: "no retry", runs: map[string]int{"TestExit": 1}},
 		{name: "kill", pkg: "crash", args: []string{"-run", "Killed"}, err: "ended during TestKilled", runs: map[string]int{"TestKilled": 1}},
 		{name: "panic of another program", pkg: "crash", args: []string{"-run", "ChildPanics"}, err: "TestChildPanics: panic", runs: map[string]int{"TestChildPanics": 1}},
