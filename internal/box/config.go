@@ -74,7 +74,7 @@ func DefaultConfig() Config {
 type Parts struct {
 	Machines *machine.Maker
 	// Snapshots is where boxes are written to; nil: no box is hibernated or saved.
-	// Its Config.Removing must call OnRemoving. Not closed by the Manager.
+	// New sets its OnRemoving. Not closed by the Manager.
 	Snapshots *snapshot.Store
 	// Templates is where new boxes are restored from; nil: they are booted, and
 	// there is no pool. Not closed by the Manager.

@@ -190,6 +190,7 @@ type fixture struct {
 	*Manager
 	engine *meter
 	clock  *clock
+	opened func() // called, unless nil, when the Manager is made and not started
 }
 
 // newFixture starts a Manager and checks at the end of the test that it leaves
@@ -231,6 +232,9 @@ func newFixtureWith(t *testing.T, change func(*Config), with func(*fixture, *Par
 	}
 	with(f, &parts)
 	f.Manager = New(cfg, parts)
+	if f.opened != nil {
+		f.opened()
+	}
 	if err := f.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -83,7 +83,7 @@ func (p *maintainer) sweepDisk() {
 	if !p.hibernates() {
 		return
 	}
-	// The store calls Manager.OnRemoving first.
+	// The store calls lifecycle.remember first.
 	if _, err := p.parts.Snapshots.Sweep(p.base); err != nil && p.base.Err() == nil {
 		p.log.Warn("snapshots not cleaned up", logkey.Error, err)
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/engine/hostdisk"
 	"github.com/glovebox-dev/glovebox/internal/box/pool"
-	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
 )
 
 // Manager manages the boxes of all owners. All methods may be called concurrently.
@@ -63,6 +62,9 @@ func New(cfg Config, parts Parts) *Manager {
 	}
 	life := &lifecycle{env: e, reg: reg, records: recs, machines: machines}
 	life.maintainer = &maintainer{env: e, reg: reg, life: life, wake: make(chan struct{}, 1)}
+	if parts.Snapshots != nil {
+		parts.Snapshots.OnRemoving(life.remember)
+	}
 	return &Manager{env: e, reg: reg, life: life, machines: machines, records: recs, maintainer: life.maintainer, lookups: newSlots(maxLookups)}
 }
 
@@ -160,11 +162,4 @@ func (m *Manager) Owners() map[string]string {
 		owners[b.guestID] = string(b.key.owner)
 	}
 	return owners
-}
-
-// OnRemoving remembers hibernated boxes that are gone for good. The store of snapshots calls
-// it before it removes their records. It returns the ids of the records that must stay, with the
-// reason: the limits of the networks of their boxes could not be written for other servers.
-func (m *Manager) OnRemoving(records []snapshot.Removed) (stay []string, err error) {
-	return m.life.remember(records)
 }

@@ -19,8 +19,7 @@ import (
 func serverOn(t *testing.T, dir string, with func(*fixture, *snapshot.Config)) *fixture {
 	t.Helper()
 	return newFixtureWith(t, nil, func(f *fixture, parts *Parts) {
-		store := snapshot.Config{Dir: filepath.Join(dir, "snapshots"), MaxBytes: 1 << 30, Now: f.clock.Now,
-			Removing: func(r []snapshot.Removed) ([]string, error) { return f.OnRemoving(r) }}
+		store := snapshot.Config{Dir: filepath.Join(dir, "snapshots"), MaxBytes: 1 << 30, Now: f.clock.Now}
 		with(f, &store)
 		var err error
 		if parts.Snapshots, err = snapshot.Open(store); err != nil {
@@ -73,7 +72,7 @@ func TestNarrow_AfterALossOnAnotherServer(t *testing.T) {
 		removed = append(removed, snapshot.Removed{Why: why, Record: snapshot.Record{Meta: snapshot.Meta{
 			Class: snapshot.Box, Owner: "bob", Kind: string(KindSession), BoxID: string(why), Template: "python", Flavor: "small", Limits: limits}}})
 	}
-	if stay, err := a.OnRemoving(removed); err != nil || len(stay) > 0 {
+	if stay, err := a.life.remember(removed); err != nil || len(stay) > 0 {
 		t.Errorf("removing records whose limits can be shared: %q, %v", stay, err)
 	}
 	for _, r := range removed {
@@ -89,23 +88,25 @@ func TestNarrow_BeforeASweepRemovesTheRecord(t *testing.T) {
 	shared := make(map[string]snapshot.Why) // why each record was removed that was there with its limits in the file
 	f := serverOn(t, t.TempDir(), func(f *fixture, cfg *snapshot.Config) {
 		cfg.MaxAge = time.Hour
-		cfg.Removing = func(removed []snapshot.Removed) ([]string, error) {
-			stay, failed := f.OnRemoving(removed)
-			tombstones := f.life.maintainer.tombstoneFile()
-			file, err := tombstones.Read()
-			if err != nil {
-				t.Error(err)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			for _, r := range removed {
-				_, err := os.Stat(filepath.Join(cfg.Dir, "records", r.ID))
-				known := slices.ContainsFunc(file, func(t Tombstone) bool { return t.ID == r.BoxID && len(t.Limits) > 0 })
-				if err == nil && known {
-					shared[r.BoxID] = r.Why
+		f.opened = func() {
+			f.parts.Snapshots.OnRemoving(func(removed []snapshot.Removed) ([]string, error) {
+				stay, failed := f.life.remember(removed)
+				tombstones := f.life.maintainer.tombstoneFile()
+				file, err := tombstones.Read()
+				if err != nil {
+					t.Error(err)
 				}
-			}
-			return stay, failed
+				mu.Lock()
+				defer mu.Unlock()
+				for _, r := range removed {
+					_, err := os.Stat(filepath.Join(cfg.Dir, "records", r.ID))
+					known := slices.ContainsFunc(file, func(t Tombstone) bool { return t.ID == r.BoxID && len(t.Limits) > 0 })
+					if err == nil && known {
+						shared[r.BoxID] = r.Why
+					}
+				}
+				return stay, failed
+			})
 		}
 	})
 	meta := func(id string) snapshot.Meta {

@@ -172,7 +172,6 @@ func newSnapFixtureWith(t *testing.T, change func(*Config), with func(*snapshot.
 	f := newFixtureWith(t, change, func(f *fixture, parts *Parts) {
 		store := snapshot.Config{
 			Dir: filepath.Join(t.TempDir(), "snapshots"), MaxBytes: 1 << 30, Now: f.clock.Now,
-			Removing: func(r []snapshot.Removed) ([]string, error) { return f.OnRemoving(r) },
 		}
 		with(&store)
 		var err error

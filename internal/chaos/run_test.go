@@ -538,7 +538,6 @@ func (r *run) open(rnd *rand.Rand) (*opened, error) {
 	}
 	if h.snapshots, err = snapshot.Open(snapshot.Config{
 		Dir: filepath.Join(r.dir, "snapshots"), MinFree: reserve, DiskDoubt: time.Minute, Log: log,
-		Removing: func(removed []snapshot.Removed) ([]string, error) { return h.manager.OnRemoving(removed) },
 	}); err != nil {
 		return nil, err
 	}

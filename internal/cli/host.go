@@ -268,8 +268,6 @@ func (h *host) openSnapshots(cfg *config.Config) (err error) {
 		Dir: filepath.Join(cfg.StateDir, "snapshots"), MaxBytes: int64(cfg.SnapshotDiskMB) << 20, MinFree: h.diskReserve, MaxKept: int64(cfg.OwnerSnapshotMB) << 20,
 		Reserved:   h.reservedDisk,
 		MaxRecords: maxRecords, MaxAge: cfg.HibernateMaxAge, AgeDoubt: ageDoubt, DiskDoubt: diskDoubt, Log: h.log,
-		// Only the manager writes to the store, so it exists by then.
-		Removing: func(r []snapshot.Removed) ([]string, error) { return h.manager.OnRemoving(r) },
 	})
 	if err != nil {
 		return fmt.Errorf("open the snapshots of boxes: %w", err)

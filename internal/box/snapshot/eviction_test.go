@@ -23,11 +23,11 @@ func ofOwner(owner string, used int) Meta {
 func TestWrite_GoesOnDuringEviction(t *testing.T) {
 	for _, same := range []bool{true, false} {
 		noting, answer := make(chan []string), make(chan struct{})
-		s := open(t, Config{MaxBytes: 10 * kB, Removing: func(r []Removed) ([]string, error) {
+		s := openRemoving(t, Config{MaxBytes: 10 * kB}, func(r []Removed) ([]string, error) {
 			noting <- removedIDs(r)
 			<-answer
 			return nil, nil
-		}})
+		})
 		other := s
 		if !same {
 			other = open(t, Config{MaxBytes: 10 * kB, Dir: s.dir})
@@ -66,15 +66,15 @@ func TestWrite_GoesOnDuringEviction(t *testing.T) {
 // for the eviction of the first, and evicts nothing if that was enough.
 func TestWrite_WaitsForEvictionOfOthers(t *testing.T) {
 	noting, answer := make(chan []string), make(chan struct{})
-	s := open(t, Config{MaxBytes: 10 * kB, Removing: func(r []Removed) ([]string, error) {
+	s := openRemoving(t, Config{MaxBytes: 10 * kB}, func(r []Removed) ([]string, error) {
 		noting <- removedIDs(r)
 		<-answer
 		return nil, nil
-	}})
-	other := open(t, Config{MaxBytes: 10 * kB, Dir: s.dir, Removing: func(r []Removed) ([]string, error) {
+	})
+	other := openRemoving(t, Config{MaxBytes: 10 * kB, Dir: s.dir}, func(r []Removed) ([]string, error) {
 		t.Errorf("the second write evicts %q too", removedIDs(r))
 		return nil, nil
-	}})
+	})
 	write(t, create(t, s, ofOwner("alice", 9)), ofOwner("alice", 9), blob(5*kB))
 	first := stored(t, s, ofOwner("alice", 1), blob(2*kB))
 	second := stored(t, s, ofOwner("alice", 2), blob(3*kB))

@@ -34,7 +34,7 @@ func wantFull(t *testing.T, s *Store, m Meta, n int, want Limit, most int64) {
 // Kept snapshots, which are never evicted, leave half of the store to boxes, and each
 // owner has a quarter of it.
 func TestKept_LeaveRoomForBoxes(t *testing.T) {
-	s := open(t, Config{MaxBytes: 100 * kB, Removing: func(r []Removed) ([]string, error) { t.Errorf("removing %+v", r); return nil, nil }})
+	s := openRemoving(t, Config{MaxBytes: 100 * kB}, func(r []Removed) ([]string, error) { t.Errorf("removing %+v", r); return nil, nil })
 	first := stored(t, s, keptOf("alice"), blob(20*kB))
 	wantFull(t, s, keptOf("alice"), 6*kB, LimitOwner, 25*kB)
 	stored(t, s, keptOf("alice"), blob(5*kB))

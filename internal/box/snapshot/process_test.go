@@ -448,8 +448,8 @@ func TestWrite_FullDisk(t *testing.T) {
 	defer syscall.Unmount(dir, syscall.MNT_DETACH)
 
 	var evicted []Removed
-	cfg := Config{Dir: filepath.Join(dir, "snapshots"), MinFree: 1 << 20, Removing: func(r []Removed) ([]string, error) { evicted = append(evicted, r...); return nil, nil }}
-	s := open(t, cfg)
+	cfg := Config{Dir: filepath.Join(dir, "snapshots"), MinFree: 1 << 20}
+	s := openRemoving(t, cfg, func(r []Removed) ([]string, error) { evicted = append(evicted, r...); return nil, nil })
 	const mB = 1 << 20
 	first := stored(t, s, usedOn(2), blob(1*mB))
 	second := stored(t, s, usedOn(3), blob(mB/2))

@@ -23,7 +23,7 @@ type removal struct {
 }
 
 // removeAll removes records and returns those that it has removed, also with an error. It
-// announces each before it removes it, leaves those that Config.Removing could not note, and
+// announces each before it removes it, leaves those that could not be noted, and
 // continues after errors.
 func (s *Store) removeAll(all []removal) (removed []Removed, err error) {
 	for batch := range slices.Chunk(all, removalBatch) {
@@ -64,10 +64,10 @@ func (s *Store) removeBatch(batch []removal) (removed []Removed, err error) {
 	return removed, err
 }
 
-// announce calls Config.Removing with the records that it has not noted yet, which are all leased.
+// announce calls the function of OnRemoving with the records that it has not noted yet, which are all leased.
 // It returns the ids of those that must stay.
 func (s *Store) announce(going []Removed) (stay []string, err error) {
-	if s.cfg.Removing == nil {
+	if s.removing == nil {
 		return nil, nil
 	}
 	s.mu.Lock()
@@ -79,7 +79,7 @@ func (s *Store) announce(going []Removed) (stay []string, err error) {
 	if len(fresh) == 0 {
 		return nil, nil
 	}
-	if stay, err = s.cfg.Removing(slices.Clone(fresh)); err != nil {
+	if stay, err = s.removing(slices.Clone(fresh)); err != nil {
 		err = fmt.Errorf("keep %s, whose removal could not be noted: %w", plural.N(len(stay), "record"), err)
 	}
 	s.mu.Lock()

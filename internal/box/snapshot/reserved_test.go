@@ -55,10 +55,7 @@ func TestWrite_NoEvictionForReservations(t *testing.T) {
 	for _, class := range []Class{Box, Kept} {
 		t.Run(string(class), func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "snapshots")
-			s := open(t, Config{
-				Dir: dir, Removing: func(r []Removed) ([]string, error) { t.Errorf("removing %+v", r); return nil, nil },
-				free: func() int64 { return 1<<40 - diskUsage(t, dir) },
-			})
+			s := openRemoving(t, Config{Dir: dir, free: func() int64 { return 1<<40 - diskUsage(t, dir) }}, func(r []Removed) ([]string, error) { t.Errorf("removing %+v", r); return nil, nil })
 			old := stored(t, s, box("a"), blob(1<<20))
 			m := box("a")
 			m.Class = class

@@ -35,13 +35,13 @@ func blob(n int) string { return strings.Repeat("x", n) }
 func TestQuota_EvictsLeastRecentlyUsed(t *testing.T) {
 	var evicted []Removed
 	var s *Store
-	s = open(t, Config{MaxBytes: 10 * kB, Removing: func(r []Removed) ([]string, error) {
+	s = openRemoving(t, Config{MaxBytes: 10 * kB}, func(r []Removed) ([]string, error) {
 		evicted = append(evicted, r...)
 		if _, err := s.List(nil); err != nil { // nothing is locked
 			t.Error(err)
 		}
 		return nil, nil
-	}})
+	})
 	keptID := stored(t, s, kept(), blob(2*kB))
 	third := stored(t, s, usedOn(7), blob(2*kB))
 	first := stored(t, s, usedOn(5), blob(1*kB))
@@ -102,7 +102,7 @@ func TestQuota_EvictsLeastRecentlyUsed(t *testing.T) {
 // records, not from those of owners with less.
 func TestQuota_OwnersWithLessKeepTheirs(t *testing.T) {
 	var evicted []string
-	s := open(t, Config{MaxBytes: 10 * kB, Removing: func(r []Removed) ([]string, error) { evicted = append(evicted, removedIDs(r)...); return nil, nil }})
+	s := openRemoving(t, Config{MaxBytes: 10 * kB}, func(r []Removed) ([]string, error) { evicted = append(evicted, removedIDs(r)...); return nil, nil })
 	of := func(owner string, used int, class Class) Meta {
 		m := usedOn(used)
 		m.Owner, m.Class = owner, class
@@ -140,7 +140,7 @@ func TestQuota_OwnersWithLessKeepTheirs(t *testing.T) {
 
 func TestWrite_ExceedsEstimate(t *testing.T) {
 	var evicted []Removed
-	s := open(t, Config{MaxBytes: 10 * kB, Removing: func(r []Removed) ([]string, error) { evicted = append(evicted, r...); return nil, nil }})
+	s := openRemoving(t, Config{MaxBytes: 10 * kB}, func(r []Removed) ([]string, error) { evicted = append(evicted, r...); return nil, nil })
 	other := stored(t, s, usedOn(3), blob(4*kB))
 	c := create(t, s, usedOn(4))
 	write(t, c, usedOn(4), blob(1*kB))
@@ -199,7 +199,7 @@ func TestUpdate_DuringWrite(t *testing.T) {
 
 func TestStore_MaxRecords(t *testing.T) {
 	var evicted []Removed
-	s := open(t, Config{MaxRecords: 4, Removing: func(r []Removed) ([]string, error) { evicted = append(evicted, r...); return nil, nil }})
+	s := openRemoving(t, Config{MaxRecords: 4}, func(r []Removed) ([]string, error) { evicted = append(evicted, r...); return nil, nil })
 	stored(t, s, kept(), "kept")
 	create(t, s, usedOn(1))
 	second := stored(t, s, usedOn(3), "b")
@@ -320,7 +320,7 @@ func TestRemoving_BeforeTheRemoval(t *testing.T) {
 	var s *Store
 	var calls []string // the reasons of each call
 	cfg := Config{MaxBytes: 3*kB + 100, MaxAge: 10 * 24 * time.Hour, Now: func() time.Time { return now }}
-	cfg.Removing = func(removed []Removed) ([]string, error) {
+	announce := func(removed []Removed) ([]string, error) {
 		reasons := make(map[Why]int)
 		for _, r := range removed {
 			reasons[r.Why]++
@@ -331,7 +331,7 @@ func TestRemoving_BeforeTheRemoval(t *testing.T) {
 		calls = append(calls, fmt.Sprint(reasons))
 		return nil, nil
 	}
-	s = open(t, cfg)
+	s = openRemoving(t, cfg, announce)
 	want := func(what string, want ...string) {
 		t.Helper()
 		if !slices.Equal(calls, want) {
@@ -363,7 +363,7 @@ func TestRemoving_BeforeTheRemoval(t *testing.T) {
 	for range removalBatch + 1 {
 		stored(t, s, usedOn(12), "x")
 	}
-	sweep(t, open(t, cfg))
+	sweep(t, openRemoving(t, cfg, announce))
 	want("a sweep for room", fmt.Sprintf("map[quota:%d]", removalBatch), "map[quota:1]")
 }
 
@@ -373,13 +373,13 @@ func TestRemoving_ThatFails(t *testing.T) {
 	now := day(1)
 	full := errors.New("no space left on device")
 	var stay, announced []string
-	s := open(t, Config{MaxAge: 24 * time.Hour, Now: func() time.Time { return now }, Removing: func(r []Removed) ([]string, error) {
+	s := openRemoving(t, Config{MaxAge: 24 * time.Hour, Now: func() time.Time { return now }}, func(r []Removed) ([]string, error) {
 		announced = append(announced, removedIDs(r)...)
 		if len(stay) > 0 {
 			return stay, full
 		}
 		return nil, nil
-	}})
+	})
 	noted, unnoted := stored(t, s, usedOn(1), "a"), stored(t, s, usedOn(1), "b")
 	now, stay = day(9), []string{unnoted}
 	removed, err := s.Sweep(t.Context())
@@ -405,10 +405,10 @@ func TestRemoving_Once(t *testing.T) {
 	now := day(1)
 	var s *Store
 	stuck, announced := true, 0
-	s = open(t, Config{MaxAge: 24 * time.Hour, Now: func() time.Time { return now }, Removing: func(r []Removed) ([]string, error) {
+	s = openRemoving(t, Config{MaxAge: 24 * time.Hour, Now: func() time.Time { return now }}, func(r []Removed) ([]string, error) {
 		announced += len(r)
 		return nil, nil
-	}})
+	})
 	s.cfg.step = func(name string) {
 		if id, ok := strings.CutPrefix(name, "trash "); ok && stuck {
 			if err := os.MkdirAll(filepath.Join(s.dir, trashDir, id, "in the way"), 0o700); err != nil {

@@ -113,16 +113,6 @@ type Config struct {
 	Log       *slog.Logger     // nil: none
 	Now       func() time.Time // nil: time.Now
 
-	// Removing, if set, is called with the records that Create, Write and Sweep are about to
-	// remove, in the goroutine of the caller, so that there is never neither a record nor a
-	// note of it. It returns the IDs of those that it could not note, with an error that says
-	// why: these stay, and a later Sweep announces them again. It may be called for some that
-	// then cannot be removed; the Store announces such a record again only if it was used
-	// meanwhile. It gets many at once where many go. Meanwhile other evictions wait, of all
-	// processes, and writes that need none go on. It must not call the Store's Write or
-	// Create, which may wait for it.
-	Removing func([]Removed) (stay []string, err error)
-
 	// step is called at each step of a write or removal, in tests.
 	step func(name string)
 	// free replaces the measured free space of the disk, in tests.
@@ -160,15 +150,29 @@ type Store struct {
 	// it takes, so that no two take the same room. That reads what changed of the records and
 	// replaces one file without a sync; nothing is announced or removed meanwhile.
 	space storeLock
+	// removing is the function of OnRemoving; nil: none.
+	removing func([]Removed) (stay []string, err error)
 
 	mu     sync.Mutex
 	closed bool                   // guarded by mu
 	leases map[string]*localLease // guarded by mu; of this process, by id
 	seen   map[string]seen        // guarded by mu, the map is immutable; result of the last scan
 	aged   map[string]time.Time   // guarded by mu; since when sweeps have found records expired
-	noted  map[string]time.Time   // guarded by mu; when the records were used that Removing has noted and that are still there
+	noted  map[string]time.Time   // guarded by mu; when the records were used that removing has noted and that are still there
 	short  time.Time              // guarded by mu; since when sweeps have found the disk short; zero: it is not
 	usage                         // guarded by mu
+}
+
+// OnRemoving sets a function that the store calls with the records that Create, Write and Sweep
+// are about to remove, in the goroutine of their caller, so that there is never neither a record
+// nor a note of it. It returns the IDs of those that it could not note, with an error that says
+// why: these stay, and a later Sweep announces them again. The store may call it for some that
+// then cannot be removed; it announces such a record again only if it was used meanwhile. It
+// announces many at once where many go. Meanwhile other evictions wait, of all processes, and
+// writes that need none go on. The function must not call the Store's Write or Create, which may
+// wait for it. Call OnRemoving before any of the three.
+func (s *Store) OnRemoving(announce func([]Removed) (stay []string, err error)) {
+	s.removing = announce
 }
 
 // Open opens the store in cfg.Dir. The caller must Close it. It fails if the directory

@@ -32,6 +32,14 @@ func open(t testing.TB, cfg Config) *Store {
 	return s
 }
 
+// openRemoving is open with a function for OnRemoving.
+func openRemoving(t testing.TB, cfg Config, announce func([]Removed) ([]string, error)) *Store {
+	t.Helper()
+	s := open(t, cfg)
+	s.OnRemoving(announce)
+	return s
+}
+
 // box returns the Meta of a box.
 func box(name string) Meta {
 	return Meta{
