@@ -56,6 +56,7 @@ var figures = []struct {
 	{access, "64 per box; 600 new ones a minute per box", []string{"internal/egress.maxBoxConnections", "internal/egress.boxPerMinute"}},
 	{access, "four times that per owner | the transfer slows down; a connection that waits for 30 s closes", []string{"internal/egress.ownerBytes", "internal/egress.maxPause"}},
 	{access, "requests without a valid token, per address | 10 per second, 50 at once", []string{"internal/server.unauthenticatedRate", "internal/server.unauthenticatedBurst"}},
+	{access, "or per address without tokens | 1 per second, 20 at once", []string{"internal/server.lookupRate", "internal/server.lookupBurst"}},
 
 	{access, "for each reason 5 of a box at once, 20 of an owner, and then one every 10 s", []string{"internal/egress.refusalBurst", "internal/egress.ownerRefusalBurst", "internal/loglimit.Interval"}},
 	{access, "gets five lines and then one in ten seconds", []string{"internal/server.refusedLineBurst", "internal/loglimit.Interval"}},

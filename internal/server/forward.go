@@ -77,7 +77,8 @@ func (s *Server) serverName() string {
 
 // forwardSession forwards a request of a session, or about a task, of another server. It
 // reports whether the request is served: one of a server that is gone is not, and gets the
-// answer for a session that does not exist, so that the client begins another one.
+// answer for a session that does not exist, so that the client begins another one. A client
+// that names many servers which do not exist is refused.
 func (s *Server) forwardSession(w http.ResponseWriter, r *http.Request, m *postBody, body []byte) bool {
 	o := s.others(r, "")
 	if o == nil {
@@ -106,6 +107,14 @@ func (s *Server) forwardSession(w http.ResponseWriter, r *http.Request, m *postB
 		}
 		defer s.inFlight.give(owner, 1)
 	}
+	gone, wait := s.lookups.look(r.Context(), o.Fleet, callerIn(r).account, server)
+	if wait > 0 {
+		s.refuseRate(w, r, id, wait, "Too many sessions and tasks of servers that this one does not know")
+		return true
+	}
+	if gone {
+		return false
+	}
 	client := r.Context()
 	ctx := client
 	if m == nil || m.Kind != envelope.Request || m.Method == listen { // nothing waits for its end
@@ -120,7 +129,11 @@ func (s *Server) forwardSession(w http.ResponseWriter, r *http.Request, m *postB
 			}
 		}()
 	}
-	return s.forward(w, r.WithContext(ctx), o.Fleet, &forwarding{client: client, server: server, why: forwardedSession, id: id, body: body})
+	if s.forward(w, r.WithContext(ctx), o.Fleet, &forwarding{client: client, server: server, why: forwardedSession, id: id, body: body}) {
+		return true
+	}
+	s.lookups.left(server)
+	return false
 }
 
 // forwardStream is forwardSession for a GET, which takes a place among the streams.

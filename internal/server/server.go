@@ -77,6 +77,7 @@ type Server struct {
 	forwards    *http.Transport // to other servers
 	watchEvery  time.Duration   // see the constant
 	unseen      rate.Sometimes
+	lookups     *lookups // of other servers, which clients name
 
 	draining atomic.Bool
 	stopping chan struct{} // closed by the first Shutdown
@@ -111,6 +112,7 @@ func New(opts Options) *Server {
 	s := &Server{opts: opts, offer: offer, log: opts.Log, stopping: make(chan struct{}), readOnly: make(map[string]bool), withoutCode: make(map[string]*mcp.Tool)}
 	s.rate = newRates(opts.Limits.Rate, opts.Limits.Burst)
 	s.unauthenticated = newRates(unauthenticatedRate, unauthenticatedBurst)
+	s.lookups = newLookups()
 	s.refusedLines = loglimit.NewTable[refusalKey](refusedLineBurst, maxRates)
 	s.openBudgets()
 	s.versions = mcp.SupportedProtocolVersions()
