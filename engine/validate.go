@@ -5,14 +5,14 @@ import (
 	"fmt"
 	"path"
 	"path/filepath"
-	"regexp"
+	"strings"
 )
 
 // maxHostname is Linux's limit.
 const maxHostname = 64
 
-var idPattern = regexp.MustCompile(`^[a-z0-9-]{1,64}$`)
-var digestPattern = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+// idChars are the characters of an id.
+const idChars = "abcdefghijklmnopqrstuvwxyz0123456789-"
 
 func invalid(format string, args ...any) error {
 	return fmt.Errorf(format+": %w", append(args, ErrInvalid)...)
@@ -21,7 +21,7 @@ func invalid(format string, args ...any) error {
 // CheckID returns ErrInvalid, wrapped, unless the contract allows id as an id or
 // a Root.Key. Engines call it before they make a path of either.
 func CheckID(id string) error {
-	if !idPattern.MatchString(id) {
+	if id == "" || len(id) > 64 || strings.Trim(id, idChars) != "" {
 		return invalid("id %q is not 1 to 64 of a-z, 0-9, -", id)
 	}
 	return nil
@@ -74,7 +74,7 @@ func (t *Tree) validate() error {
 }
 
 func (i *Image) validate() error {
-	if i != nil && !digestPattern.MatchString(i.Digest) {
+	if i != nil && (len(i.Digest) != 71 || i.Digest[:7] != "sha256:" || strings.Trim(i.Digest[7:], "0123456789abcdef") != "") {
 		return invalid("image digest %q is not sha256: and 64 hexadecimal digits", i.Digest)
 	}
 	return nil
@@ -86,7 +86,7 @@ func (m *Mount) validate() error {
 		return invalid("mount at %q: the path is not absolute and clean", m.Guest)
 	case m.Volume == "" && !filepath.IsAbs(m.Host):
 		return invalid("mount of %q at %q: the host path is not absolute", m.Host, m.Guest)
-	case m.Volume != "" && (m.Host != "" || !idPattern.MatchString(m.Volume)):
+	case m.Volume != "" && (m.Host != "" || CheckID(m.Volume) != nil):
 		return invalid("mount at %q: volume %q with host path %q: want one of them", m.Guest, m.Volume, m.Host)
 	}
 	return nil

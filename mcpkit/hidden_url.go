@@ -3,11 +3,12 @@ package mcpkit
 import (
 	"errors"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
+	"github.com/glovebox-dev/glovebox/internal/lazyregexp"
 )
 
 // Many servers take a key in the path or the query of their URL. net/http quotes the whole
@@ -16,9 +17,9 @@ import (
 
 var (
 	// quotedURL matches a URL that an error quotes with %q.
-	quotedURL = regexp.MustCompile(`(?i)"https?://(?:[^"\\]|\\.)*"`)
+	quotedURL = lazyregexp.New(`(?i)"https?://(?:[^"\\]|\\.)*"`)
 	// plainURL matches a URL in text.
-	plainURL = regexp.MustCompile(`(?i)https?://[^\s"]+`)
+	plainURL = lazyregexp.New(`(?i)https?://[^\s"]+`)
 )
 
 // withoutURLs returns err with a text that has only the scheme and the host of each quoted
@@ -43,10 +44,10 @@ func withoutURLs(err error, origins []string) error {
 }
 
 func hideURLs(text string, origins []string) string {
-	text = quotedURL.ReplaceAllStringFunc(text, func(quoted string) string {
+	text = quotedURL().ReplaceAllStringFunc(text, func(quoted string) string {
 		return `"` + originOf(strings.Trim(quoted, `"`)) + `"`
 	})
-	return plainURL.ReplaceAllStringFunc(text, func(plain string) string {
+	return plainURL().ReplaceAllStringFunc(text, func(plain string) string {
 		short := originOf(plain)
 		if !slices.Contains(origins, short) {
 			return plain

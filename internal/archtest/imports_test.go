@@ -35,11 +35,11 @@ var rules = []rule{
 		},
 		others: []string{sdk, "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/", "gopkg.in/natefinch/lumberjack.v2"}},
 	{tree: "internal/cli/mcpcli",
-		ours:   []string{"internal/codemode/approval", "internal/config", "internal/gateway/", "internal/logkey", "internal/nearest", "internal/plural", "internal/truncate", "internal/visible", "mcpkit/"},
+		ours:   []string{"internal/codemode/approval", "internal/config", "internal/gateway/", "internal/lazyregexp", "internal/logkey", "internal/nearest", "internal/plural", "internal/truncate", "internal/visible", "mcpkit/"},
 		others: []string{sdk, "github.com/spf13/cobra", "golang.org/x/term"}},
 	{tree: "internal/cli/engines", ours: []string{"engine", "internal/engine/gvisor", "internal/engine/kube", "internal/engine/microsandbox", "internal/fleet"}}, // the one place that knows concrete engines
 	{tree: "internal/cli/help", others: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"}},
-	{tree: "internal/config", ours: []string{"internal/egress/floor", "internal/egress/policy", "internal/egress/resolve", "internal/nearest", "internal/owned"}, others: []string{"github.com/pelletier/go-toml/v2", "github.com/spf13/pflag", "github.com/tailscale/hujson"}},
+	{tree: "internal/config", ours: []string{"internal/egress/floor", "internal/egress/policy", "internal/egress/resolve", "internal/lazyregexp", "internal/nearest", "internal/owned"}, others: []string{"github.com/pelletier/go-toml/v2", "github.com/spf13/pflag", "github.com/tailscale/hujson"}},
 
 	// Attacks on boxes and servers.
 	{tree: "internal/attack", ours: []string{"engine", "internal/box", "internal/box/image/oci", "internal/box/machine", "internal/box/volume", "internal/cli/mcpcli", "internal/codemode", "internal/egress", "internal/egress/policy", "internal/egress/resolve", "internal/egress/secret", "internal/gateway", "internal/gateway/listing", "internal/gateway/pin", "internal/guest/client", "internal/guest/protocol", "mcpkit/"}, others: []string{sdk, sys, "golang.org/x/net/dns/dnsmessage", "golang.org/x/net/http2"}},
@@ -64,18 +64,18 @@ var rules = []rule{
 	{tree: "internal/tracing", others: []string{"go.opentelemetry.io/otel/"}},
 
 	// Boxes.
-	{tree: "internal/fleet", ours: []string{"engine", "mcpkit/outbound/address"}},
+	{tree: "internal/fleet", ours: []string{"engine", "internal/lazyregexp", "mcpkit/outbound/address"}},
 	{tree: "internal/box",
-		ours: []string{"engine", "engine/hostdisk", "internal/fleet", "internal/guest/client", "internal/guest/protocol", "internal/logkey", "internal/owned", "internal/plural", "internal/statefile", "internal/syncfile", "internal/tracing", "internal/truncate", "internal/visible"},
+		ours: []string{"engine", "engine/hostdisk", "internal/fleet", "internal/guest/client", "internal/guest/protocol", "internal/lazyregexp", "internal/logkey", "internal/owned", "internal/plural", "internal/statefile", "internal/syncfile", "internal/tracing", "internal/truncate", "internal/visible"},
 		others: []string{
 			sys, "github.com/google/uuid", "github.com/hashicorp/golang-lru/v2", "golang.org/x/sync/", "golang.org/x/time/",
 		}},
 	{tree: "internal/box/image/oci",
-		ours:   []string{"engine", "engine/hostdisk", "internal/box/image", "internal/box/machine", "internal/erofs", "internal/owned", "internal/statefile"},
+		ours:   []string{"engine", "engine/hostdisk", "internal/box/image", "internal/box/machine", "internal/erofs", "internal/lazyregexp", "internal/owned", "internal/statefile"},
 		others: []string{"github.com/gofrs/flock", "github.com/google/go-containerregistry/pkg/", "github.com/klauspost/compress/zstd"},
 		never:  []string{"os/exec"}},
 	{tree: "internal/box/image/remote",
-		ours:   []string{"engine", "internal/box/image", "internal/box/machine", "internal/guest/client", "internal/guest/protocol", "internal/statefile"},
+		ours:   []string{"engine", "internal/box/image", "internal/box/machine", "internal/guest/client", "internal/guest/protocol", "internal/lazyregexp", "internal/statefile"},
 		others: []string{"github.com/google/uuid"}},
 	{tree: "internal/engine/gvisor",
 		ours:   []string{"engine", "engine/hostdisk", "internal/engine/guests", "internal/engine/stdiolink", "internal/erofs", "internal/gctune", "internal/logkey", "internal/owned", "internal/plural", "internal/posture", "internal/truncate"},
@@ -83,7 +83,7 @@ var rules = []rule{
 		never:  []string{"net/http"}},
 	{tree: "internal/engine/guests", ours: []string{"engine"}},
 	{tree: "internal/engine/kube",
-		ours:   []string{"engine", "internal/engine/guests", "internal/engine/remote", "internal/fleet", "internal/logkey", "internal/truncate", "internal/visible"},
+		ours:   []string{"engine", "internal/engine/guests", "internal/engine/remote", "internal/fleet", "internal/lazyregexp", "internal/logkey", "internal/truncate", "internal/visible"},
 		others: []string{"golang.org/x/time/"},
 		never:  []string{"os/exec"}},
 	{tree: "internal/engine/kube/kubeapi",
@@ -94,7 +94,7 @@ var rules = []rule{
 		ours:   []string{"internal/nearest", "internal/truncate", "internal/visible"},
 		others: []string{"go.yaml.in/yaml/v3"}},
 	{tree: "internal/engine/microsandbox",
-		ours:   []string{"engine", "internal/engine/guests", "internal/engine/remote", "internal/guest/embed", "internal/guest/pod", "internal/logkey", "internal/owned", "internal/truncate", "internal/visible"},
+		ours:   []string{"engine", "internal/engine/guests", "internal/engine/remote", "internal/guest/embed", "internal/guest/pod", "internal/lazyregexp", "internal/logkey", "internal/owned", "internal/truncate", "internal/visible"},
 		others: []string{sys}},
 	{tree: "internal/engine/process", ours: []string{"engine", "internal/engine/guests", "internal/engine/stdiolink", "internal/logkey"}, others: []string{sys}},
 	{tree: "internal/engine/remote", ours: []string{"engine", "internal/engine/guests", "internal/guest/podlink", "internal/logkey"}},
@@ -111,7 +111,7 @@ var rules = []rule{
 	{tree: "internal/egress/peek"},
 	{tree: "internal/egress/socks"},
 	{tree: "internal/egress/secret",
-		ours: []string{"internal/egress", "internal/egress/authority", "internal/egress/redact", "internal/egress/webserve", "internal/logkey", "internal/loglimit", "internal/owned", "internal/visible"}},
+		ours: []string{"internal/egress", "internal/egress/authority", "internal/egress/redact", "internal/egress/webserve", "internal/lazyregexp", "internal/logkey", "internal/loglimit", "internal/owned", "internal/visible"}},
 	{tree: "internal/egress/authority"},
 	{tree: "internal/egress/redact"},
 	{tree: "internal/egress/egresstest", others: []string{"golang.org/x/net/dns/dnsmessage"}},
@@ -129,11 +129,11 @@ var rules = []rule{
 	{tree: "engine/hostdisk"},
 	{tree: "engine/enginetest", ours: []string{"engine", "internal/guest/client", "internal/guest/embed/embedtest", "internal/guest/protocol"}},
 	{tree: "mcpkit",
-		ours: []string{"internal/revision", "internal/statefile", "internal/truncate", "internal/visible"},
+		ours: []string{"internal/lazyregexp", "internal/revision", "internal/statefile", "internal/truncate", "internal/visible"},
 		others: []string{
 			sdk, sys, "github.com/go-jose/go-jose/v4", "github.com/google/uuid", "golang.org/x/net/publicsuffix", "golang.org/x/oauth2", "golang.org/x/sync/",
 		}},
-	{tree: "mcpkit/mcpjson", ours: []string{"internal/nearest", "internal/truncate", "mcpkit/internal/redact"}, others: []string{"github.com/pelletier/go-toml/v2", "github.com/tailscale/hujson"}},
+	{tree: "mcpkit/mcpjson", ours: []string{"internal/lazyregexp", "internal/nearest", "internal/truncate", "mcpkit/internal/redact"}, others: []string{"github.com/pelletier/go-toml/v2", "github.com/tailscale/hujson"}},
 	{tree: "mcpkit/outbound"},
 
 	// The gateway.
@@ -143,12 +143,12 @@ var rules = []rule{
 
 	// Web search.
 	{tree: "internal/perplexity",
-		ours:   []string{"internal/logkey", "internal/nearest", "internal/truncate", "internal/visible", "mcpkit/outbound"},
+		ours:   []string{"internal/lazyregexp", "internal/logkey", "internal/nearest", "internal/truncate", "internal/visible", "mcpkit/outbound"},
 		others: []string{sdk, "github.com/google/jsonschema-go/", "github.com/hashicorp/golang-lru/v2", "golang.org/x/time/"}},
 
 	// Code mode.
 	{tree: "internal/codemode",
-		ours:   []string{"internal/gateway", "internal/gateway/pin", "internal/guest/protocol", "internal/logkey", "internal/loglimit", "internal/nearest", "internal/plural", "internal/statefile", "internal/truncate", "internal/visible", "mcpkit", "mcpkit/outbound"},
+		ours:   []string{"internal/gateway", "internal/gateway/pin", "internal/guest/protocol", "internal/lazyregexp", "internal/logkey", "internal/loglimit", "internal/nearest", "internal/plural", "internal/statefile", "internal/truncate", "internal/visible", "mcpkit", "mcpkit/outbound"},
 		others: []string{sdk, "github.com/google/jsonschema-go/", "github.com/hashicorp/golang-lru/v2", "golang.org/x/time/"}},
 
 	// Small packages for all of the above.
@@ -166,6 +166,7 @@ var rules = []rule{
 	{tree: "internal/statefile", ours: []string{"internal/owned"}, others: []string{"github.com/gofrs/flock"}},
 	{tree: "internal/syncfile"},
 	{tree: "internal/untar"},
+	{tree: "internal/lazyregexp"},
 	{tree: "internal/truncate"},
 	{tree: "internal/visible"},
 

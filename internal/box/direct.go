@@ -2,9 +2,10 @@ package box
 
 import (
 	"net/netip"
-	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/glovebox-dev/glovebox/internal/lazyregexp"
 )
 
 // whyAddress is the Why of connections to addresses past the doors of the box. They fail in
@@ -14,7 +15,7 @@ const whyAddress = "address"
 // unreachable matches what programs print of such a connection, some with its destination:
 // Node.js "connect ENETUNREACH 203.0.113.7:443", Go "dial tcp 203.0.113.7:443: connect:
 // network is unreachable".
-var unreachable = regexp.MustCompile(`\bENETUNREACH(?: ([0-9a-f.:]{3,45}):(\d{1,5})\b)?|(?:\bdial (?:tcp|udp) \[?([0-9a-f.:]{3,45}?)\]?:(\d{1,5}): connect: n|N)etwork is unreachable\b`)
+var unreachable = lazyregexp.New(`\bENETUNREACH(?: ([0-9a-f.:]{3,45}):(\d{1,5})\b)?|(?:\bdial (?:tcp|udp) \[?([0-9a-f.:]{3,45}?)\]?:(\d{1,5}): connect: n|N)etwork is unreachable\b`)
 
 // direct returns the connection to an address that the outcome shows to have failed, and
 // whether there is one. The guest wrote the outcome.
@@ -23,7 +24,7 @@ func (o outcome) direct() (Refusal, bool) {
 	if o.failed {
 		text += "\n" + o.stdout
 	}
-	found := unreachable.FindStringSubmatch(text)
+	found := unreachable().FindStringSubmatch(text)
 	if found == nil {
 		return Refusal{}, false
 	}

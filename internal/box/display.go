@@ -2,10 +2,10 @@ package box
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
+	"github.com/glovebox-dev/glovebox/internal/lazyregexp"
 	"github.com/glovebox-dev/glovebox/internal/plural"
 )
 
@@ -30,12 +30,12 @@ type document struct {
 var textTypes = [...]string{"text/markdown", "text/latex", "application/json"}
 
 // placeholder matches Python's default repr of an object.
-var placeholder = regexp.MustCompile(`^<[^<>\n]{1,200}>$`)
+var placeholder = lazyregexp.New(`^<[^<>\n]{1,200}>$`)
 
 // plain returns the text of a display, "" if it has none.
 func plain(d protocol.Display) string {
 	text := d.Data["text/plain"]
-	if text != "" && !placeholder.MatchString(text) {
+	if text != "" && !placeholder().MatchString(text) {
 		return text
 	}
 	for _, mime := range textTypes {
@@ -54,7 +54,7 @@ func (c *collector) keepDocument(d protocol.Display, text string) {
 	switch svg := d.Data["image/svg+xml"]; {
 	case svg != "":
 		c.addDocument("1 SVG image is not shown", ".svg", svg)
-	case page != "" && (text == "" || placeholder.MatchString(text) || strings.Contains(page, "<script")):
+	case page != "" && (text == "" || placeholder().MatchString(text) || strings.Contains(page, "<script")):
 		c.addDocument("1 HTML display is not shown", ".html", page)
 	}
 }

@@ -3,19 +3,19 @@ package box
 import (
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
 
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
+	"github.com/glovebox-dev/glovebox/internal/lazyregexp"
 )
 
 // networkFailure matches what programs print when they need a network: resolvers
 // and sockets as Python, Node.js, Go, Rust and Java name their errors, curl, wget, git,
 // pip, npm, and package managers that a box does not have.
-var networkFailure = regexp.MustCompile(`Name or service not known|Temporary failure (?:in name resolution|resolving)|No address associated with hostname` +
+var networkFailure = lazyregexp.New(`Name or service not known|Temporary failure (?:in name resolution|resolving)|No address associated with hostname` +
 	`|Could not resolve (?:host|proxy|')|unable to resolve host address|NameResolutionError|socket\.gaierror|UnknownHostException` +
 	`|Glovebox: this box has no network|CONNECT tunnel failed, response 403|Received HTTP code 403 from proxy after CONNECT` + // the agent's proxy
 	`|\bENOTFOUND\b|\bEAI_AGAIN\b|\bENETUNREACH\b|[Nn]etwork is unreachable|: no such host\b|failed to lookup address information` +
@@ -26,7 +26,7 @@ var networkFailure = regexp.MustCompile(`Name or service not known|Temporary fai
 // reportedFailure matches texts that only a failed connection prints, which are
 // believed in the standard output of a success: in pip install x | tail the exit code is
 // that of tail, and many programs print an error and go on.
-var reportedFailure = regexp.MustCompile(`(?m)^(?:ERROR: No matching distribution found for |npm (?:ERR!|error) code (?:ENOTFOUND|EAI_AGAIN)|curl: \(6\) Could not resolve host|curl: \(56\) CONNECT tunnel failed, response 403|fatal: unable to access '[^']*': Could not resolve host)` +
+var reportedFailure = lazyregexp.New(`(?m)^(?:ERROR: No matching distribution found for |npm (?:ERR!|error) code (?:ENOTFOUND|EAI_AGAIN)|curl: \(6\) Could not resolve host|curl: \(56\) CONNECT tunnel failed, response 403|fatal: unable to access '[^']*': Could not resolve host)` +
 	`|<urlopen error \[Errno |NameResolutionError|\[Errno -[235]\] (?:Name or service not known|Temporary failure in name resolution|No address associated)` +
 	`|getaddrinfo (?:ENOTFOUND|EAI_AGAIN)\b`)
 
@@ -80,7 +80,7 @@ type outcome struct {
 // success, standard output counts only where it cannot be a text that was read.
 func (o outcome) networkFailed() bool {
 	switch {
-	case networkFailure.MatchString(o.stderr), o.failed && networkFailure.MatchString(o.stdout), reportedFailure.MatchString(o.stdout):
+	case networkFailure().MatchString(o.stderr), o.failed && networkFailure().MatchString(o.stdout), reportedFailure().MatchString(o.stdout):
 		return true
 	case strings.Contains(o.stdout, "fetch failed"), strings.Contains(o.stderr, "fetch failed"), // of Node.js, without the cause
 		strings.Contains(o.stderr, "Couldn't connect to server"): // of curl, for an address
@@ -124,14 +124,14 @@ func remoteURL(s string) bool {
 
 // missingModule matches the error for a Python module or a package of Node.js that is
 // not there. It matches neither a submodule, whose package is there, nor a path.
-var missingModule = regexp.MustCompile(`(?m)^ModuleNotFoundError: No module named '(\w{1,100})'(?:$|\. Did you mean)` +
+var missingModule = lazyregexp.New(`(?m)^ModuleNotFoundError: No module named '(\w{1,100})'(?:$|\. Did you mean)` +
 	`|^\S{0,100}python[0-9.]*: No module named (\w{1,100})$` +
 	`|\bCannot find (?:module|package) '(@?\w[\w./-]{0,100})'`)
 
 // moduleNote returns the note about a module that is not installed, "" if none is
 // missing. allowed lists what the box can reach.
 func (b *Box) moduleNote(stderr string, allowed []string) string {
-	found := missingModule.FindStringSubmatch(stderr)
+	found := missingModule().FindStringSubmatch(stderr)
 	if found == nil {
 		return ""
 	}
@@ -183,7 +183,7 @@ var libraryNotes = map[string]string{
 // libraryNote returns the note about an import of the library that calls tools, "" if o has
 // none.
 func (o outcome) libraryNote() string {
-	found := missingModule.FindStringSubmatch(o.stderr)
+	found := missingModule().FindStringSubmatch(o.stderr)
 	if found == nil {
 		return ""
 	}
@@ -197,8 +197,8 @@ func (o outcome) libraryNote() string {
 // missingAttribute matches Python's error for an attribute that an object does not have,
 // usedTool what code reads of the name tools.
 var (
-	missingAttribute = regexp.MustCompile(`(?m)^AttributeError: '\w{1,100}' object has no attribute '(\w{1,100})'`)
-	usedTool         = regexp.MustCompile(`(?:^|[^\w.])tools\.(\w{1,100})`)
+	missingAttribute = lazyregexp.New(`(?m)^AttributeError: '\w{1,100}' object has no attribute '(\w{1,100})'`)
+	usedTool         = lazyregexp.New(`(?:^|[^\w.])tools\.(\w{1,100})`)
 )
 
 const replacedTools = "Your code gave the name tools another value, which hides the library of tools. del tools brings it back; use another name for your own value."
@@ -209,11 +209,11 @@ func (o outcome) replacedNote() string {
 	if o.calls != "python" || !o.failed {
 		return ""
 	}
-	missing := missingAttribute.FindStringSubmatch(o.stderr)
+	missing := missingAttribute().FindStringSubmatch(o.stderr)
 	if missing == nil {
 		return ""
 	}
-	for _, used := range usedTool.FindAllStringSubmatch(o.source, -1) {
+	for _, used := range usedTool().FindAllStringSubmatch(o.source, -1) {
 		if used[1] == missing[1] {
 			return replacedTools
 		}
@@ -223,7 +223,7 @@ func (o outcome) replacedNote() string {
 
 // undefinedTools matches the errors of Python, Node.js and shells for a name of the library of tools
 // that is not there. Its group is "tools", which code may well have forgotten to define itself.
-var undefinedTools = regexp.MustCompile(`(?m)^NameError: name '(?:(tools)|call_tool|ToolError)' is not defined` +
+var undefinedTools = lazyregexp.New(`(?m)^NameError: name '(?:(tools)|call_tool|ToolError)' is not defined` +
 	`|^ReferenceError: (?:(tools)|callTool|ToolError) is not defined` +
 	`|\bglovebox-tool: (?:command )?not found`)
 
@@ -235,8 +235,8 @@ func (o outcome) codeModeNote() string {
 	if o.calls != "" || !o.failed {
 		return ""
 	}
-	found := undefinedTools.FindStringSubmatch(o.stderr)
-	if found == nil || found[1]+found[2] != "" && !usedTool.MatchString(o.source) {
+	found := undefinedTools().FindStringSubmatch(o.stderr)
+	if found == nil || found[1]+found[2] != "" && !usedTool().MatchString(o.source) {
 		return ""
 	}
 	return codeModeOff
@@ -244,13 +244,13 @@ func (o outcome) codeModeNote() string {
 
 // noInput matches the errors of programs that ask their user. Those of the kernels say
 // what to do.
-var noInput = regexp.MustCompile(`(?m)^EOFError: EOF when reading a line$|^\S+: a terminal is required to read the password|\bGetPassWarning: `)
+var noInput = lazyregexp.New(`(?m)^EOFError: EOF when reading a line$|^\S+: a terminal is required to read the password|\bGetPassWarning: `)
 
 const noInputNote = "There is no terminal, and standard input is empty. Pass the input in the command, as in printf 'first\\nsecond\\n' | python3 program.py, or write the values into the program."
 
 // inputNote returns the note about the missing input, "" if no program asked for it.
 func inputNote(stderr string) string {
-	if noInput.MatchString(stderr) {
+	if noInput().MatchString(stderr) {
 		return noInputNote
 	}
 	return ""
@@ -259,23 +259,23 @@ func inputNote(stderr string) string {
 // These match lines about denied permissions of programs that only read, and of those that write.
 // Others, such as those of Python, do not tell.
 var (
-	deniedRead  = regexp.MustCompile(`(?i)\bfor reading|\bcan(?:not|'t) (?:open|access|stat|read)\b|, (?:scandir|opendir|l?stat|access|readlink) '|^\s*(?:ls|cat|head|tail|grep|find|less|wc|du|sort): `)
-	deniedWrite = regexp.MustCompile(`(?i)\bcan(?:not|'t) (?:touch|create|make|remove|delete|move|rename|overwrite|truncate)\b|, (?:mkdir|unlink|rename|rmdir|symlink|link|chmod|copyfile) '|^\s*(?:touch|tee|mkdir|rmdir|rm|mv|ln|chmod|truncate): `)
+	deniedRead  = lazyregexp.New(`(?i)\bfor reading|\bcan(?:not|'t) (?:open|access|stat|read)\b|, (?:scandir|opendir|l?stat|access|readlink) '|^\s*(?:ls|cat|head|tail|grep|find|less|wc|du|sort): `)
+	deniedWrite = lazyregexp.New(`(?i)\bcan(?:not|'t) (?:touch|create|make|remove|delete|move|rename|overwrite|truncate)\b|, (?:mkdir|unlink|rename|rmdir|symlink|link|chmod|copyfile) '|^\s*(?:touch|tee|mkdir|rmdir|rm|mv|ln|chmod|truncate): `)
 	// writes matches code and commands that write files.
-	writes = regexp.MustCompile(`(?i)['"][rbt]?[wax][bt]?\+?[bt]?['"]|['"]r[bt]?\+|writ|append|dump|save|\.to_\w+\(|(?:mk|rm)dir|unlink|remove|rename|copy|move|>\s*['"]?[/.$~]|\b(?:tee|cp|mv|ln|dd|tar|unzip|install|sed -i)\b`)
+	writes = lazyregexp.New(`(?i)['"][rbt]?[wax][bt]?\+?[bt]?['"]|['"]r[bt]?\+|writ|append|dump|save|\.to_\w+\(|(?:mk|rm)dir|unlink|remove|rename|copy|move|>\s*['"]?[/.$~]|\b(?:tee|cp|mv|ln|dd|tar|unzip|install|sed -i)\b`)
 )
 
 // readOnlyNote returns a note that names the read-only volume in which the program was denied
 // permission to write, else "". In some volumes the guest's kernel looks at permissions
 // first, and programs do not learn that writes are refused.
 func readOnlyNote(volumes []engine.Mount, o outcome) string {
-	wrote := sync.OnceValue(func() bool { return writes.MatchString(o.source) }) // stderr may have thousands of lines
+	wrote := sync.OnceValue(func() bool { return writes().MatchString(o.source) }) // stderr may have thousands of lines
 	for line := range strings.Lines(o.stderr) {
 		if !strings.Contains(line, "ermission denied") && !strings.Contains(line, "EACCES") {
 			continue
 		}
 		i := slices.IndexFunc(volumes, func(v engine.Mount) bool { return v.ReadOnly && mentions(line, v.Guest) })
-		if i >= 0 && !deniedRead.MatchString(line) && (deniedWrite.MatchString(line) || wrote()) {
+		if i >= 0 && !deniedRead().MatchString(line) && (deniedWrite().MatchString(line) || wrote()) {
 			return fmt.Sprintf("The volume %s is read-only: write below the home directory or /tmp instead.", volumes[i].Guest)
 		}
 	}

@@ -6,11 +6,11 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/lazyregexp"
 )
 
 // Volumes chooses the volumes of boxes, at the paths and with the modes of
@@ -195,7 +195,7 @@ func frozenAt(volumes []engine.Mount, p string) string {
 }
 
 // readOnlyFailure matches what programs print when a file system refuses a write.
-var readOnlyFailure = regexp.MustCompile(`[Rr]ead-only file system|\bEROFS\b`)
+var readOnlyFailure = lazyregexp.New(`[Rr]ead-only file system|\bEROFS\b`)
 
 // frozenNote returns a note about the volumes of the box that it may only read for now, ""
 // if there are none. After the first one, only results of refused writes have it, in short.
@@ -206,7 +206,7 @@ func (b *Box) frozenNote(o outcome) string {
 		return ""
 	}
 	if b.frozenNoted.Swap(true) {
-		if readOnlyFailure.MatchString(o.stderr) || readOnlyFailure.MatchString(o.stdout) {
+		if readOnlyFailure().MatchString(o.stderr) || readOnlyFailure().MatchString(o.stdout) {
 			return fmt.Sprintf("The volume %s is still over its quota and read-only.", strings.Join(paths, " and "))
 		}
 		return ""

@@ -7,7 +7,6 @@ import (
 	"io"
 	"maps"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -16,6 +15,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/egress/floor"
 	"github.com/glovebox-dev/glovebox/internal/egress/policy"
 	resolver "github.com/glovebox-dev/glovebox/internal/egress/resolve"
+	"github.com/glovebox-dev/glovebox/internal/lazyregexp"
 	"github.com/glovebox-dev/glovebox/internal/owned"
 )
 
@@ -255,7 +255,7 @@ func tomlError(path string, data []byte, err error) string {
 
 // mistyped matches the texts of the decoder about a value of another type than that of the
 // variable in Go, which it names.
-var mistyped = regexp.MustCompile(`^cannot (?:decode TOML|store an?) ([a-z ]+) (?:in|into) `)
+var mistyped = lazyregexp.New(`^cannot (?:decode TOML|store an?) ([a-z ]+) (?:in|into) `)
 
 // wanted are the values of network-file by key.
 var wanted = map[string]string{
@@ -270,7 +270,7 @@ const listOfHosts = `a list such as ["pypi", "example.org"]`
 // inWords returns the text of an error without the types of Go.
 func inWords(err *toml.DecodeError) string {
 	text := strings.TrimPrefix(err.Error(), "toml: ")
-	m := mistyped.FindStringSubmatch(text)
+	m := mistyped().FindStringSubmatch(text)
 	if m == nil {
 		return text
 	}

@@ -10,13 +10,13 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
 	"github.com/tailscale/hujson"
 
+	"github.com/glovebox-dev/glovebox/internal/lazyregexp"
 	"github.com/glovebox-dev/glovebox/internal/nearest"
 )
 
@@ -98,7 +98,7 @@ func (c *Config) fromSearch(k Key, name, path string, err error) error {
 }
 
 // position matches where a JSON document is invalid.
-var position = regexp.MustCompile(`line \d+, column \d+`)
+var position = lazyregexp.New(`line \d+, column \d+`)
 
 // unknownSetting is the error for an unknown key of the file.
 func unknownSetting(path, name string) error {
@@ -164,7 +164,7 @@ func readFile(flags *pflag.FlagSet, lookup func(string) (string, bool)) (values 
 	}
 	if data, err = hujson.Standardize(data); err != nil {
 		// The error may quote a secret.
-		return nil, "", invalid("%s: invalid JSON at %s", path, cmp.Or(position.FindString(err.Error()), "an unknown position"))
+		return nil, "", invalid("%s: invalid JSON at %s", path, cmp.Or(position().FindString(err.Error()), "an unknown position"))
 	}
 	var raw map[string]json.RawMessage
 	if err := json.Unmarshal(data, &raw); err != nil {

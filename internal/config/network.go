@@ -3,8 +3,9 @@ package config
 import (
 	"net/netip"
 	"net/url"
-	"regexp"
 	"strings"
+
+	"github.com/glovebox-dev/glovebox/internal/lazyregexp"
 )
 
 // maxNames bounds lists of origins and hosts, since every request is compared with
@@ -44,7 +45,7 @@ func names(name, text, what string, good func(string) bool) ([]string, error) {
 
 // dnsName has no bound on the length: it would cost every process 200 KB, including
 // those of boxes.
-var dnsName = regexp.MustCompile(`^[a-z0-9_][a-z0-9_.-]*$`)
+var dnsName = lazyregexp.New(`^[a-z0-9_][a-z0-9_.-]*$`)
 
 // maxDNSName is the limit of the DNS, in bytes.
 const maxDNSName = 253
@@ -58,5 +59,5 @@ func hostName(text string) bool {
 	if _, err := netip.ParseAddr(u.Hostname()); err == nil {
 		return true
 	}
-	return len(u.Hostname()) <= maxDNSName && dnsName.MatchString(u.Hostname())
+	return len(u.Hostname()) <= maxDNSName && dnsName().MatchString(u.Hostname())
 }

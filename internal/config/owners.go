@@ -53,7 +53,7 @@ func ReadOwners(path string) (map[string]OwnerTools, error) {
 	}
 	parsed, err := hujson.Parse(data)
 	if err != nil {
-		return nil, invalid("tools-owners: %s: invalid JSON at %s", path, cmp.Or(position.FindString(err.Error()), "an unknown position"))
+		return nil, invalid("tools-owners: %s: invalid JSON at %s", path, cmp.Or(position().FindString(err.Error()), "an unknown position"))
 	}
 	if name := duplicate(parsed, 0); name != "" {
 		return nil, invalid("tools-owners: %s: the key %q occurs twice in an object: merge the two", path, name)

@@ -9,11 +9,12 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/lazyregexp"
 )
 
 // maxSeconds bounds durations to ten years.
@@ -359,7 +360,7 @@ func list(name, text string) ([]string, error) {
 }
 
 // moduleName matches the name of a Python module.
-var moduleName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$`)
+var moduleName = lazyregexp.New(`^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$`)
 
 // maxModules bounds lists of modules.
 const maxModules = 64
@@ -377,7 +378,7 @@ func modules(name, text string) ([]string, error) {
 		return nil, invalid("%s must be at most %d modules, got %d", name, maxModules, len(names))
 	}
 	for _, n := range names {
-		if len(n) > 128 || !moduleName.MatchString(n) {
+		if len(n) > 128 || !moduleName().MatchString(n) {
 			return nil, invalid("%s must be names of modules, or none, got '%s'%s", name, n, importHint(n))
 		}
 	}
@@ -396,7 +397,7 @@ func importHint(name string) string {
 	if module == "" {
 		module = strings.ReplaceAll(name, "-", "_")
 	}
-	if module == name || !moduleName.MatchString(module) {
+	if module == name || !moduleName().MatchString(module) {
 		return ""
 	}
 	return fmt.Sprintf(", the name of a package: write it as programs import it, such as '%s'", module)

@@ -21,10 +21,10 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"regexp"
 	"strings"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/lazyregexp"
 	"github.com/glovebox-dev/glovebox/mcpkit/outbound/address"
 )
 
@@ -101,15 +101,15 @@ func Tag(texts ...string) string {
 }
 
 var (
-	serverName = regexp.MustCompile(`^[0-9a-f]{16}$`)
-	tagForm    = regexp.MustCompile(`^[0-9a-f]{32}$`)
+	serverName = lazyregexp.New(`^[0-9a-f]{16}$`)
+	tagForm    = lazyregexp.New(`^[0-9a-f]{32}$`)
 )
 
 // ValidServer reports whether a text has the form of a server's name.
-func ValidServer(name string) bool { return serverName.MatchString(name) }
+func ValidServer(name string) bool { return serverName().MatchString(name) }
 
 // ValidTag reports whether a text has the form of a [Tag].
-func ValidTag(tag string) bool { return tagForm.MatchString(tag) }
+func ValidTag(tag string) bool { return tagForm().MatchString(tag) }
 
 // ID returns an id that names the server which has given it.
 func ID(server, rest string) string { return server + "-" + rest }

@@ -2,8 +2,9 @@ package perplexity
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
+
+	"github.com/glovebox-dev/glovebox/internal/lazyregexp"
 )
 
 // A question is what a tool asks, in terms of both APIs.
@@ -98,8 +99,8 @@ func (a *answer) citations() string {
 const relatedPrompt = "\n\nEnd with a section titled 'Related questions:'."
 
 var (
-	relatedTitle = regexp.MustCompile(`(?i)^[#*\s]*related questions:?[*\s]*$`)
-	listItem     = regexp.MustCompile(`^\s*(?:[-*•]|\d+[.)])\s+(.*)$`)
+	relatedTitle = lazyregexp.New(`(?i)^[#*\s]*related questions:?[*\s]*$`)
+	listItem     = lazyregexp.New(`^\s*(?:[-*•]|\d+[.)])\s+(.*)$`)
 )
 
 // splitRelated moves the section of related questions from the end of a text to a list.
@@ -107,8 +108,8 @@ func splitRelated(text string) (rest string, related []string) {
 	lines := strings.Split(text, "\n")
 	for i := len(lines) - 1; i >= 0; i-- {
 		line := strings.TrimSpace(lines[i])
-		switch item := listItem.FindStringSubmatch(line); {
-		case relatedTitle.MatchString(line) && len(related) > 0:
+		switch item := listItem().FindStringSubmatch(line); {
+		case relatedTitle().MatchString(line) && len(related) > 0:
 			for a, b := 0, len(related)-1; a < b; a, b = a+1, b-1 {
 				related[a], related[b] = related[b], related[a]
 			}

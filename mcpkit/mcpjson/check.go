@@ -5,12 +5,12 @@ import (
 	"maps"
 	"net/url"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/glovebox-dev/glovebox/internal/lazyregexp"
 	"github.com/glovebox-dev/glovebox/internal/nearest"
 )
 
@@ -63,7 +63,7 @@ func (r *reader) checkName(m member) {
 		r.fail(n, "", "a server has no name")
 	case len(name) > maxName:
 		r.fail(n, "", "the name has %d bytes, more than %d", len(name), maxName)
-	case r.spec.names != nil && !r.spec.names.MatchString(name):
+	case r.spec.names != nil && !r.spec.names().MatchString(name):
 		r.fail(n, "", "the name may consist of letters, digits, '_' and '-' only")
 	case strings.ContainsFunc(name, func(c rune) bool { return !unicode.IsPrint(c) || c == utf8.RuneError }):
 		r.fail(n, "", "the name contains unprintable characters")
@@ -307,7 +307,7 @@ func (r *reader) checkURL(n *node, field string, t Text) {
 }
 
 // headerName matches the names of headers (RFC 9110).
-var headerName = regexp.MustCompile("^[-!#$%&'*+.^_`|~0-9A-Za-z]+$")
+var headerName = lazyregexp.New("^[-!#$%&'*+.^_`|~0-9A-Za-z]+$")
 
 func (r *reader) checkHeaders(n *node) {
 	s := r.s
@@ -320,7 +320,7 @@ func (r *reader) checkHeaders(n *node) {
 			e.Line, e.Column = o.Line, o.Column
 		}
 		switch {
-		case !headerName.MatchString(h.Name):
+		case !headerName().MatchString(h.Name):
 			at("%q cannot be the name of a header", clip(h.Name))
 		case seen[strings.ToLower(h.Name)]:
 			at("the header is there twice; upper and lower case make no difference")
@@ -341,7 +341,7 @@ func (r *reader) checkHeaders(n *node) {
 		s.Headers = nil
 	}
 	if name := s.BearerTokenEnv; name != "" {
-		if variable.FindString(name) != name {
+		if variable().FindString(name) != name {
 			r.fail(n, r.set["bearerTokenEnv"], "found a string that is not the name of an environment variable").Hint = "it takes the name of a variable, not the token"
 		}
 		for _, h := range s.Headers {

@@ -205,7 +205,7 @@ func readEnvHeaders(r *reader, key string, n *node) {
 	for _, m := range r.entries(n, key) {
 		at, field := key+"."+m.name, "headers."+m.name
 		name := r.string(m.value, at)
-		if variable.FindString(name) != name || name == "" {
+		if variable().FindString(name) != name || name == "" {
 			r.fail(m.value, at, "found a string that is not the name of an environment variable")
 			continue
 		}

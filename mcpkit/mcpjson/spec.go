@@ -1,6 +1,10 @@
 package mcpjson
 
-import "regexp"
+import (
+	"regexp"
+
+	"github.com/glovebox-dev/glovebox/internal/lazyregexp"
+)
 
 // spec describes a dialect.
 type spec struct {
@@ -15,7 +19,7 @@ type spec struct {
 	syntax   syntax
 
 	// names restricts the names of servers; nil allows any printable text.
-	names *regexp.Regexp
+	names func() *regexp.Regexp
 
 	// fields are the known members of a server. The dialects with mcpServers share one
 	// permissive set, because people copy definitions between files. nil marks members
@@ -102,8 +106,8 @@ var zedFields = fields{
 }
 
 var (
-	plainNames = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
-	sepNames   = regexp.MustCompile(`^[A-Za-z0-9_\[\]-]+$`)
+	plainNames = lazyregexp.New(`^[A-Za-z0-9_-]+$`)
+	sepNames   = lazyregexp.New(`^[A-Za-z0-9_\[\]-]+$`)
 )
 
 var editorDirs = map[string]string{

@@ -1,8 +1,9 @@
 package mcpjson
 
 import (
-	"regexp"
 	"strings"
+
+	"github.com/glovebox-dev/glovebox/internal/lazyregexp"
 )
 
 // syntax describes the placeholders that a client expands.
@@ -35,8 +36,8 @@ var dirNames = map[string]string{
 }
 
 var (
-	variable   = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*`)
-	withScheme = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+._]*:`)
+	variable   = lazyregexp.New(`^[A-Za-z_][A-Za-z0-9_]*`)
+	withScheme = lazyregexp.New(`^[A-Za-z][A-Za-z0-9+._]*:`)
 )
 
 // parse parses a string. It returns the placeholders that it did not understand, which
@@ -90,11 +91,11 @@ func (x syntax) reference(s string, end int) (sources []Source, n int, odd bool)
 		}
 		return sources, end + 1, false
 	case x.braces && strings.HasPrefix(s, "$env:"):
-		if name := variable.FindString(s[5:]); name != "" {
+		if name := variable().FindString(s[5:]); name != "" {
 			return []Source{{SchemeEnv, name}}, 5 + len(name), false
 		}
 	case x.dollar && s[0] == '$':
-		if name := variable.FindString(s[1:]); name != "" {
+		if name := variable().FindString(s[1:]); name != "" {
 			return []Source{named(name)}, 1 + len(name), false
 		}
 	case x.curly && (strings.HasPrefix(s, "{env:") || strings.HasPrefix(s, "{file:")):
@@ -156,7 +157,7 @@ func named(name string) Source {
 
 // alternatives parses the content of braces; nil if it is not a placeholder.
 func (x syntax) alternatives(s string) []Source {
-	if name := variable.FindString(s); name != "" && strings.HasPrefix(s[len(name):], ":-") {
+	if name := variable().FindString(s); name != "" && strings.HasPrefix(s[len(name):], ":-") {
 		return x.withDefault(named(name), s[len(name)+2:])
 	}
 	var sources []Source
@@ -166,10 +167,10 @@ func (x syntax) alternatives(s string) []Source {
 	}
 	for _, part := range parts {
 		part = strings.TrimSpace(part)
-		switch scheme := withScheme.FindString(part); {
+		switch scheme := withScheme().FindString(part); {
 		case scheme == "env:":
 			name, fallback, ok := strings.Cut(part[len(scheme):], ":-")
-			if variable.FindString(name) != name || name == "" {
+			if variable().FindString(name) != name || name == "" {
 				return nil
 			}
 			if ok {
@@ -180,7 +181,7 @@ func (x syntax) alternatives(s string) []Source {
 			return nil
 		case scheme != "":
 			sources = append(sources, Source{Scheme(strings.TrimSuffix(scheme, ":")), part[len(scheme):]})
-		case part == "/" || part != "" && variable.FindString(part) == part:
+		case part == "/" || part != "" && variable().FindString(part) == part:
 			sources = append(sources, named(part))
 		default:
 			return nil

@@ -3,8 +3,9 @@ package volume
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"regexp"
 	"strings"
+
+	"github.com/glovebox-dev/glovebox/internal/lazyregexp"
 )
 
 const (
@@ -18,7 +19,7 @@ const (
 
 // plain matches the owners whose directory has their own name. It has neither the "." nor
 // the "_" of other names, and no capital letters, which some file systems do not tell apart.
-var plain = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
+var plain = lazyregexp.New(`^[a-z0-9][a-z0-9-]{0,62}$`)
 
 // DirName returns the name of an owner's directory: the owner itself, if it has only
 // small letters, digits and "-"; otherwise what is readable of it, "." and a hash. Two
@@ -27,7 +28,7 @@ func DirName(owner string) string {
 	switch {
 	case owner == "":
 		return localName
-	case plain.MatchString(owner):
+	case plain().MatchString(owner):
 		return owner
 	}
 	sum := sha256.Sum256([]byte(owner))

@@ -2,13 +2,13 @@ package mcpcli
 
 import (
 	"context"
-	"regexp"
 	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/spf13/cobra"
 
 	"github.com/glovebox-dev/glovebox/internal/gateway/listing"
+	"github.com/glovebox-dev/glovebox/internal/lazyregexp"
 	"github.com/glovebox-dev/glovebox/mcpkit/mcpjson"
 )
 
@@ -87,7 +87,7 @@ func (a *app) completeTools(server string) (names []string) {
 // complete adds a completion. Shells write it into the user's command line, so it leaves
 // out names, chosen by servers and files of others, that a shell would interpret.
 func complete(names []string, name, description string) []string {
-	if !completable.MatchString(name) {
+	if !completable().MatchString(name) {
 		return names
 	}
 	if description = strings.TrimSpace(description); description == "" {
@@ -96,7 +96,7 @@ func complete(names []string, name, description string) []string {
 	return append(names, cobra.CompletionWithDesc(name, description))
 }
 
-var completable = regexp.MustCompile(`^[A-Za-z0-9_.:/@%+,=\p{L}\p{N}][-A-Za-z0-9_.:/@%+,=\p{L}\p{N}]*$`)
+var completable = lazyregexp.New(`^[A-Za-z0-9_.:/@%+,=\p{L}\p{N}][-A-Za-z0-9_.:/@%+,=\p{L}\p{N}]*$`)
 
 // completeCall completes SERVER.TOOL and then the tool's arguments.
 func (a *app) completeCall(args []string, word string) ([]string, cobra.ShellCompDirective) {

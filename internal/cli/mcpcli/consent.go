@@ -7,11 +7,11 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"unicode"
 
+	"github.com/glovebox-dev/glovebox/internal/lazyregexp"
 	"github.com/glovebox-dev/glovebox/internal/plural"
 	"github.com/glovebox-dev/glovebox/internal/truncate"
 	"github.com/glovebox-dev/glovebox/internal/visible"
@@ -287,11 +287,11 @@ func wrapped(value string) string {
 // ones would push text out of the window.
 const maxSpaces = 8
 
-var manySpaces = regexp.MustCompile(fmt.Sprintf(" {%d,}", maxSpaces+1))
+var manySpaces = lazyregexp.New(fmt.Sprintf(" {%d,}", maxSpaces+1))
 
 // shortSpaces replaces long runs of spaces by their number.
 func shortSpaces(s string) string {
-	return manySpaces.ReplaceAllStringFunc(s, func(run string) string { return fmt.Sprintf(" (%d spaces) ", len(run)) })
+	return manySpaces().ReplaceAllStringFunc(s, func(run string) string { return fmt.Sprintf(" (%d spaces) ", len(run)) })
 }
 
 // oneLine makes text safe to print within a line.

@@ -4,13 +4,13 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/glovebox-dev/glovebox/internal/lazyregexp"
 	"github.com/glovebox-dev/glovebox/internal/plural"
 	"github.com/glovebox-dev/glovebox/internal/truncate"
 	"github.com/glovebox-dev/glovebox/internal/visible"
@@ -171,13 +171,13 @@ func effect(a *mcp.ToolAnnotations) string {
 }
 
 // sentenceEnd is the end of a sentence. "e.g. x" and "e.g. X" contain none.
-var sentenceEnd = regexp.MustCompile(`[^.\s]{2}[.!?]( )[\p{Lu}\p{Lo}]`)
+var sentenceEnd = lazyregexp.New(`[^.\s]{2}[.!?]( )[\p{Lu}\p{Lo}]`)
 
 // summary returns the first sentence of a tool's description on one line, quoted.
 func summary(description string) string {
 	text, _, _ := strings.Cut(strings.TrimSpace(truncate.Bytes(description, 4*maxSummary)), "\n")
 	text = strings.Join(strings.Fields(text), " ")
-	if end := sentenceEnd.FindStringSubmatchIndex(text); end != nil {
+	if end := sentenceEnd().FindStringSubmatchIndex(text); end != nil {
 		text = text[:end[2]]
 	}
 	if text == "" {

@@ -5,11 +5,11 @@ import (
 	"io"
 	"net/netip"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/glovebox-dev/glovebox/internal/egress/redact"
+	"github.com/glovebox-dev/glovebox/internal/lazyregexp"
 	"github.com/glovebox-dev/glovebox/internal/owned"
 )
 
@@ -43,11 +43,11 @@ type secret struct {
 }
 
 var (
-	secretName   = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
-	variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
-	headerName   = regexp.MustCompile(`^[A-Za-z0-9!#$%&'*+.^_|~-]+$`)
-	hostName     = regexp.MustCompile(`^([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?\.)+[a-z]([a-z0-9-]{0,61}[a-z0-9])?$`)
-	likePrefix   = regexp.MustCompile(`^[A-Za-z0-9_-]{2,24}$`)
+	secretName   = lazyregexp.New(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+	variableName = lazyregexp.New(`^[A-Za-z_][A-Za-z0-9_]*$`)
+	headerName   = lazyregexp.New(`^[A-Za-z0-9!#$%&'*+.^_|~-]+$`)
+	hostName     = lazyregexp.New(`^([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?\.)+[a-z]([a-z0-9-]{0,61}[a-z0-9])?$`)
+	likePrefix   = lazyregexp.New(`^[A-Za-z0-9_-]{2,24}$`)
 )
 
 // forbiddenHeaders are those that HTTP itself uses.
@@ -67,7 +67,7 @@ var forbiddenVariables = []string{
 // normalize returns the definition with defaults and in lower case where case does not
 // matter. The error says what is wrong with which value.
 func (d Definition) normalize() (Definition, error) {
-	if len(d.Name) > 32 || !secretName.MatchString(d.Name) {
+	if len(d.Name) > 32 || !secretName().MatchString(d.Name) {
 		return d, fmt.Errorf("the name %.64q of a secret is not lower-case letters, digits and single dashes, at most 32", d.Name)
 	}
 	wrong := func(format string, args ...any) (Definition, error) {
@@ -84,11 +84,11 @@ func (d Definition) normalize() (Definition, error) {
 		return wrong("neither file nor env says where its value is")
 	case d.File != "" && d.Env != "":
 		return wrong("both file and env are set: choose one")
-	case d.As != "" && !variableName.MatchString(d.As):
+	case d.As != "" && !variableName().MatchString(d.As):
 		return wrong("as: %.64q is not the name of an environment variable", d.As)
 	case slices.Contains(forbiddenVariables, strings.ToUpper(d.As)) || strings.HasPrefix(d.As, "LD_"):
 		return wrong("as: the variable %s has another meaning for programs", d.As)
-	case d.Like != "" && !likePrefix.MatchString(d.Like):
+	case d.Like != "" && !likePrefix().MatchString(d.Like):
 		return wrong("like: %.64q is not 2 to 24 letters, digits, dashes and underscores", d.Like)
 	}
 	hosts := make([]string, 0, len(d.Hosts))
@@ -100,7 +100,7 @@ func (d Definition) normalize() (Definition, error) {
 			return wrong("hosts: %.255q is a pattern: a secret is for exact names", h)
 		case strings.Contains(h, ":") || strings.Contains(h, "/"):
 			return wrong("hosts: %.255q has more than a name: leave out scheme, port and path", h)
-		case numeric == nil || len(name) > 253 || !hostName.MatchString(name):
+		case numeric == nil || len(name) > 253 || !hostName().MatchString(name):
 			return wrong("hosts: %.255q is not a DNS name with a dot (international names in the form xn--…)", h)
 		}
 		if !slices.Contains(hosts, name) {
@@ -112,7 +112,7 @@ func (d Definition) normalize() (Definition, error) {
 		d.Headers = []string{"Authorization"}
 	}
 	for _, h := range d.Headers {
-		if len(h) > 64 || !headerName.MatchString(h) {
+		if len(h) > 64 || !headerName().MatchString(h) {
 			return wrong("headers: %.64q is not the name of a header", h)
 		}
 		if slices.Contains(forbiddenHeaders, strings.ToLower(h)) {

@@ -5,13 +5,13 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"regexp"
 	"strings"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/engine/kube/kubeconfig"
 	"github.com/glovebox-dev/glovebox/internal/fleet"
+	"github.com/glovebox-dev/glovebox/internal/lazyregexp"
 )
 
 // Name is the name of the engine.
@@ -71,11 +71,11 @@ const part = `[a-z0-9]+(?:[._-]+[a-z0-9]+)*`
 
 var (
 	// imageName is a repository, with a tag, which is ignored if there is a digest.
-	imageName   = regexp.MustCompile(`^(` + part + `(?::[0-9]{1,5}(?:/` + part + `)+|(?:/` + part + `)*))(?::[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?$`)
-	imageDigest = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+	imageName   = lazyregexp.New(`^(` + part + `(?::[0-9]{1,5}(?:/` + part + `)+|(?:/` + part + `)*))(?::[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?$`)
+	imageDigest = lazyregexp.New(`^sha256:[0-9a-f]{64}$`)
 	// label and subdomain are the names of Kubernetes' objects.
-	label     = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
-	subdomain = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`)
+	label     = lazyregexp.New(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+	subdomain = lazyregexp.New(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`)
 )
 
 // maxImageName is the limit of registries.
@@ -85,14 +85,14 @@ const maxImageName = 255
 // tag may mean another image on each node. The error wraps engine.ErrInvalid.
 func ParseImage(text string) (*engine.Image, error) {
 	name, digest, found := strings.Cut(strings.TrimPrefix(text, "docker://"), "@")
-	m := imageName.FindStringSubmatch(name)
+	m := imageName().FindStringSubmatch(name)
 	switch {
 	case m == nil || len(m[1]) > maxImageName:
 		return nil, fmt.Errorf("image %q: nodes need an image of a registry, such as registry.example/team/python@sha256:…: %w", text, engine.ErrInvalid)
 	case !found:
 		return nil, fmt.Errorf("image %q has no digest, which tells nodes exactly what to run; print it with: crane digest %s; then name the image as %s@sha256:…: %w",
 			text, name, m[1], engine.ErrInvalid)
-	case !imageDigest.MatchString(digest):
+	case !imageDigest().MatchString(digest):
 		return nil, fmt.Errorf("image %q: the digest is not sha256: and 64 hexadecimal digits: %w", text, engine.ErrInvalid)
 	}
 	return &engine.Image{Name: m[1], Digest: digest}, nil
@@ -107,9 +107,9 @@ func RootOf(i *engine.Image) engine.Root {
 // Check returns an error that wraps engine.ErrInvalid if a name can be none of Kubernetes.
 func (s Settings) Check() error {
 	switch {
-	case s.Namespace != "" && !label.MatchString(s.Namespace):
+	case s.Namespace != "" && !label().MatchString(s.Namespace):
 		return fmt.Errorf("namespace %q is no name of Kubernetes (a to z, 0 to 9 and -); list them with: kubectl get namespaces: %w", s.Namespace, engine.ErrInvalid)
-	case s.RuntimeClass != "" && !subdomain.MatchString(s.RuntimeClass):
+	case s.RuntimeClass != "" && !subdomain().MatchString(s.RuntimeClass):
 		return fmt.Errorf("runtime class %q is no name of Kubernetes; list them with: kubectl get runtimeclasses: %w", s.RuntimeClass, engine.ErrInvalid)
 	}
 	if s.Address != "" {

@@ -9,12 +9,12 @@ import (
 	"fmt"
 	"math"
 	"path"
-	"regexp"
 	"strconv"
 	"strings"
 
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/engine/kube/kubeapi"
+	"github.com/glovebox-dev/glovebox/internal/lazyregexp"
 )
 
 const (
@@ -40,12 +40,12 @@ const (
 )
 
 // word is an id that may be part of a name in Kubernetes.
-var word = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?$`)
+var word = lazyregexp.New(`^[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?$`)
 
 // podName returns the name of a guest's Pod. Kubernetes does not accept every id in a
 // name; podName hashes the others and gives them another prefix.
 func podName(id string) string {
-	if word.MatchString(id) {
+	if word().MatchString(id) {
 		return "box-" + id
 	}
 	sum := sha256.Sum256([]byte(id))

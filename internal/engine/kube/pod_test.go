@@ -96,7 +96,7 @@ func TestPodName_DiffersByID(t *testing.T) {
 	seen := make(map[string]string)
 	for _, id := range []string{"a", "-", "--", "a-", "-a", "id-a", strings.Repeat("a", 52), strings.Repeat("a", 53), strings.Repeat("a", 64)} {
 		name := podName(id)
-		if len(name) > 63 || !word.MatchString(strings.TrimPrefix(strings.TrimPrefix(name, "boxid-"), "box-")) {
+		if len(name) > 63 || !word().MatchString(strings.TrimPrefix(strings.TrimPrefix(name, "boxid-"), "box-")) {
 			t.Errorf("%q gets the name %q", id, name)
 		}
 		if other, ok := seen[name]; ok {

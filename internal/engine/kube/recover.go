@@ -49,7 +49,7 @@ func (e *Engine) List(ctx context.Context) ([]engine.GuestState, error) {
 }
 
 // mayHave reports whether the Pod of a guest may have a name: its own, or that of a warm Pod.
-func mayHave(id, name string) bool { return name == podName(id) || warmName.MatchString(name) }
+func mayHave(id, name string) bool { return name == podName(id) || warmName().MatchString(name) }
 
 // parsePod returns the id of a Pod's guest and the path of its helper, if it is a guest's
 // Pod: others may create Pods with our labels.

@@ -2,13 +2,13 @@ package kube
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/engine/kube/kubeapi"
 	"github.com/glovebox-dev/glovebox/internal/engine/remote"
+	"github.com/glovebox-dev/glovebox/internal/lazyregexp"
 	"github.com/glovebox-dev/glovebox/internal/truncate"
 	"github.com/glovebox-dev/glovebox/internal/visible"
 )
@@ -51,7 +51,7 @@ func exitOf(p *kubeapi.Pod) (engine.Exit, bool) {
 }
 
 // reasonWord is a reason as Kubernetes writes them.
-var reasonWord = regexp.MustCompile(`^[A-Z][A-Za-z]{0,40}$`)
+var reasonWord = lazyregexp.New(`^[A-Z][A-Za-z]{0,40}$`)
 
 // whyEnded says why a Pod has ended, in our own words: clients see them, and a message of the
 // cluster may name nodes, and what runs beside the box. endedAs has that for the log.
@@ -65,7 +65,7 @@ func whyEnded(reason string) string {
 		return "its node shut down"
 	case reason == "Preempting", reason == "Preempted":
 		return "it made room for another Pod"
-	case reasonWord.MatchString(reason):
+	case reasonWord().MatchString(reason):
 		return "the cluster gives the reason " + reason
 	}
 	return ""

@@ -7,12 +7,12 @@ import (
 	"encoding/json"
 	"math/rand/v2"
 	"net/http"
-	"regexp"
 	"slices"
 	"sync"
 
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/engine/kube/kubeapi"
+	"github.com/glovebox-dev/glovebox/internal/lazyregexp"
 	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
@@ -38,7 +38,7 @@ const (
 )
 
 // warmName is the name of a warm Pod, which it keeps once it is claimed.
-var warmName = regexp.MustCompile(`^warm-[0-9a-f]{32}$`)
+var warmName = lazyregexp.New(`^warm-[0-9a-f]{32}$`)
 
 func isWarm(p *kubeapi.Pod) bool { return p.Metadata.Labels[warmLabel] == warmValue }
 

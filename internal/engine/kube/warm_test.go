@@ -225,7 +225,7 @@ func TestClaim_IsOnePatchAtTheVersionThatWasChecked(t *testing.T) {
 		fmt.Fprintf(w, `{"metadata":{"name":%q,"uid":"u"}}`, r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:])
 	})
 	p := e.claim(t.Context(), "b", want)
-	if p == nil || !warmName.MatchString(p.Metadata.Name) {
+	if p == nil || !warmName().MatchString(p.Metadata.Name) {
 		t.Fatalf("claimed %+v", p)
 	}
 	list := asked()

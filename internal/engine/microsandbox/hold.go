@@ -8,11 +8,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/lazyregexp"
 )
 
 // The directory of a guest has a file whose name names its holder: "held-HOLDER", or
@@ -26,7 +26,7 @@ const (
 	maxHolders = 16
 )
 
-var holderPattern = regexp.MustCompile(`^[0-9a-f]{16}$`)
+var holderPattern = lazyregexp.New(`^[0-9a-f]{16}$`)
 
 // guestDir is the directory of a guest's files on the host.
 func guestDir(dir, name string) string { return filepath.Join(dir, name) }
@@ -70,7 +70,7 @@ func holdingOf(dir, name string) (holding, error) {
 		holder, held := strings.CutPrefix(file, heldPrefix)
 		if file == detached {
 			holder = ""
-		} else if !held || !holderPattern.MatchString(holder) {
+		} else if !held || !holderPattern().MatchString(holder) {
 			continue
 		}
 		return readHolding(filepath.Join(guestDir(dir, name), file), holder)

@@ -6,24 +6,24 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"regexp"
 	"strings"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/lazyregexp"
 )
 
 // supported is the generation of msb whose commands and output this package knows.
 const supported = "0.7."
 
-var versionPattern = regexp.MustCompile(`^msb ([0-9]{1,6}\.[0-9]{1,6}\.[0-9]{1,6}(?:[-+][0-9A-Za-z.+-]{1,40})?)$`)
+var versionPattern = lazyregexp.New(`^msb ([0-9]{1,6}\.[0-9]{1,6}\.[0-9]{1,6}(?:[-+][0-9A-Za-z.+-]{1,40})?)$`)
 
 // parseVersion returns the version in the output of "msb --version".
 func parseVersion(out []byte) (string, error) {
 	if len(out) > 200 {
 		return "", fmt.Errorf("parse the version of msb: %d bytes of output", len(out))
 	}
-	m := versionPattern.FindStringSubmatch(strings.TrimSpace(string(out)))
+	m := versionPattern().FindStringSubmatch(strings.TrimSpace(string(out)))
 	if m == nil {
 		return "", fmt.Errorf("parse the version of msb: %q is no version", out)
 	}

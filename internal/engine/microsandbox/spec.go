@@ -8,13 +8,13 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
 
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/guest/pod"
+	"github.com/glovebox-dev/glovebox/internal/lazyregexp"
 )
 
 const (
@@ -41,7 +41,7 @@ const (
 )
 
 // hostnamePattern are host names that msb can pass on.
-var hostnamePattern = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
+var hostnamePattern = lazyregexp.New(`^[A-Za-z0-9._-]{1,64}$`)
 
 // validate checks what can be known before anything is prepared.
 func validate(s *engine.Spec) error {
@@ -54,7 +54,7 @@ func validate(s *engine.Spec) error {
 	if info, err := os.Stat(s.Agent.Path); err != nil || !info.Mode().IsRegular() {
 		return fmt.Errorf("agent %q is not a file: %w", s.Agent.Path, engine.ErrInvalid)
 	}
-	if s.Hostname != "" && !hostnamePattern.MatchString(s.Hostname) {
+	if s.Hostname != "" && !hostnamePattern().MatchString(s.Hostname) {
 		return fmt.Errorf("host name %q: %w", s.Hostname, engine.ErrInvalid)
 	}
 	for _, m := range s.Mounts {

@@ -48,7 +48,7 @@ func (e *Engine) sweep() error {
 	}
 	for _, entry := range entries {
 		holder, ok := strings.CutPrefix(entry.Name(), holderPrefix)
-		if ok && holderPattern.MatchString(holder) && holder != e.holder.name && !kept[holder] && dead(e.dir, holder) {
+		if ok && holderPattern().MatchString(holder) && holder != e.holder.name && !kept[holder] && dead(e.dir, holder) {
 			os.Remove(filepath.Join(e.dir, entry.Name())) // the next sweep tries again
 		}
 	}

@@ -2,10 +2,11 @@ package redact
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/glovebox-dev/glovebox/internal/lazyregexp"
 )
 
 // A Use tells what a literal of a definition does, which decides what may be masked.
@@ -46,16 +47,16 @@ func Literal(use Use, value string) string {
 	case use == Variable && isWord(value) && !isPath(value), use == FlagValue && isWord(value) && !isPath(value) && isMixed(value):
 		return Hide(value)
 	}
-	if m := assignment.FindStringSubmatch(value); m != nil && NamesSecret(m[1]) && isWord(m[2]) && !isPath(m[2]) && isMixed(m[2]) {
+	if m := assignment().FindStringSubmatch(value); m != nil && NamesSecret(m[1]) && isWord(m[2]) && !isPath(m[2]) && isMixed(m[2]) {
 		return m[1] + "=" + Hide(m[2])
 	}
 	hideWord := func(secret string) (string, bool) { return Hide(secret), isWord(secret) }
-	value = replaceGroup(userInfo, value, hideWord)
-	value = replaceGroup(parameter, value, hideWord)
+	value = replaceGroup(userInfo(), value, hideWord)
+	value = replaceGroup(parameter(), value, hideWord)
 	if use == Address {
-		value = replaceGroup(segment, value, func(secret string) (string, bool) { return Hide(secret), isRandom(secret) })
+		value = replaceGroup(segment(), value, func(secret string) (string, bool) { return Hide(secret), isRandom(secret) })
 	}
-	return definitionKeys.ReplaceAllStringFunc(value, func(key string) string {
+	return definitionKeys().ReplaceAllStringFunc(value, func(key string) string {
 		if isRandom(key) {
 			return Hide(key)
 		}
@@ -77,20 +78,20 @@ func NamesSecret(name string) bool {
 
 var (
 	// assignment matches NAME=value and --flag=value.
-	assignment = regexp.MustCompile(`^(-{0,2}[A-Za-z_][A-Za-z0-9_.-]*)=(.+)$`)
+	assignment = lazyregexp.New(`^(-{0,2}[A-Za-z_][A-Za-z0-9_.-]*)=(.+)$`)
 	// userInfo matches the password in an address, such as that of a database.
-	userInfo = regexp.MustCompile(`://[A-Za-z0-9._~%+-]*:([^/@\s]+)@`)
+	userInfo = lazyregexp.New(`://[A-Za-z0-9._~%+-]*:([^/@\s]+)@`)
 	// parameter matches the parameters of an address that hold secrets.
-	parameter = regexp.MustCompile(`(?i)[?&][a-z0-9_.-]*(?:token|secret|password|key|signature)=([^&#\s]+)`)
+	parameter = lazyregexp.New(`(?i)[?&][a-z0-9_.-]*(?:token|secret|password|key|signature)=([^&#\s]+)`)
 	// segment matches long parts of the path of an address.
-	segment = regexp.MustCompile(`[^/]/([A-Za-z0-9_=-]{20,})`)
+	segment = lazyregexp.New(`[^/]/([A-Za-z0-9_=-]{20,})`)
 	// definitionKeys matches what may be a key. The names of packages, images and files
 	// that merely begin like one are not random.
-	definitionKeys = regexp.MustCompile(serviceKey + `|` + webToken)
+	definitionKeys = lazyregexp.New(serviceKey + `|` + webToken)
 	// word matches text that no shell interprets.
-	word = regexp.MustCompile(`^[-A-Za-z0-9._~+/=:@%^,!]+$`)
+	word = lazyregexp.New(`^[-A-Za-z0-9._~+/=:@%^,!]+$`)
 	// fileName matches text that ends as the name of a file or host does.
-	fileName = regexp.MustCompile(`\.[A-Za-z]{1,6}$`)
+	fileName = lazyregexp.New(`\.[A-Za-z]{1,6}$`)
 )
 
 // maxWord is the size of the largest credentials in bytes: signed tokens.
@@ -98,7 +99,7 @@ const maxWord = 8 << 10
 
 // isWord reports whether a value may be a password or token.
 func isWord(value string) bool {
-	return len(value) <= maxWord && word.MatchString(value) && !fileName.MatchString(value) &&
+	return len(value) <= maxWord && word().MatchString(value) && !fileName().MatchString(value) &&
 		!strings.ContainsAny(value[:1], "-/.~") && !strings.Contains(value, "..") && !strings.Contains(value, "://")
 }
 

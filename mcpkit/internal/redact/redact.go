@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/glovebox-dev/glovebox/internal/lazyregexp"
 )
 
 // Masked replaces a masked value, or the part of it that is secret.
@@ -42,24 +44,22 @@ const (
 )
 
 // keys matches keys of well-known services.
-var keys = regexp.MustCompile(serviceKey + `|` + webToken + `|` + privateKey)
+var keys = lazyregexp.New(serviceKey + `|` + webToken + `|` + privateKey)
 
 // IsKey reports whether a value contains a key of a well-known service.
-func IsKey(value string) bool { return keys.MatchString(value) }
+func IsKey(value string) bool { return keys().MatchString(value) }
 
 // MaskKeys replaces the keys of well-known services in a value by [Masked].
-func MaskKeys(value string) string { return keys.ReplaceAllString(value, Masked) }
+func MaskKeys(value string) string { return keys().ReplaceAllString(value, Masked) }
 
 // afterScheme finds the credentials after the scheme of a header. Those without a digit
 // are words of a sentence.
-var afterScheme = regexp.MustCompile(`(?i)\b(?:bearer|basic)\s+([a-z0-9._~+/-]{8,}=*)`)
+var afterScheme = lazyregexp.New(`(?i)\b(?:bearer|basic)\s+([a-z0-9._~+/-]{8,}=*)`)
 
-// inText finds credentials within other text: also in addresses and their parameters.
-// The group is the credential.
-var inText = []*regexp.Regexp{
-	afterScheme,
-	regexp.MustCompile(`://[^/\s@:"]*:([^/\s@"]+)@`),
-	regexp.MustCompile(`(?i)[?&#;][a-z0-9_.\[\]-]*(?:token|secret|password|passwd|api[-_]?key|access[-_]?key|signature|credential|sig|jwt|assertion|code_verifier)=([^&#\s"'<>]+)`),
+// inAddress finds credentials in addresses and their parameters. The group is the credential.
+var inAddress = []func() *regexp.Regexp{
+	lazyregexp.New(`://[^/\s@:"]*:([^/\s@"]+)@`),
+	lazyregexp.New(`(?i)[?&#;][a-z0-9_.\[\]-]*(?:token|secret|password|passwd|api[-_]?key|access[-_]?key|signature|credential|sig|jwt|assertion|code_verifier)=([^&#\s"'<>]+)`),
 }
 
 // notSecret are endings of member names that contain a word of the list but hold no
@@ -80,10 +80,11 @@ func Mask(name, value string, known []string) string {
 		}
 	}
 	value = MaskKeys(value)
-	for _, re := range inText {
-		value = replaceGroup(re, value, func(secret string) (string, bool) {
-			return Masked, re != afterScheme || strings.ContainsAny(secret, "0123456789")
-		})
+	value = replaceGroup(afterScheme(), value, func(secret string) (string, bool) {
+		return Masked, strings.ContainsAny(secret, "0123456789")
+	})
+	for _, re := range inAddress {
+		value = replaceGroup(re(), value, func(string) (string, bool) { return Masked, true })
 	}
 	return value
 }

@@ -3,13 +3,13 @@ package oci
 import (
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/glovebox-dev/glovebox/internal/box/image"
 	"github.com/glovebox-dev/glovebox/internal/erofs"
+	"github.com/glovebox-dev/glovebox/internal/lazyregexp"
 )
 
 // oldestPython is the minor version of the oldest Python 3 that the kernel supports.
@@ -24,7 +24,7 @@ var standardDirs = []string{"/usr/local/bin", "/opt/conda/bin", "/opt/venv/bin",
 // places are where Python has its libraries, below its prefix and for its version.
 var places = []string{"lib/python3.%d/site-packages", "lib/python3/dist-packages", "local/lib/python3.%d/dist-packages"}
 
-var pythonVersion = regexp.MustCompile(`^python3\.([0-9]{1,2})$`)
+var pythonVersion = lazyregexp.New(`^python3\.([0-9]{1,2})$`)
 
 // searchDirs returns the directories of an image's PATH, then the standard ones.
 func searchDirs(env []string) []string {
@@ -125,7 +125,7 @@ func (t *tree) stripped(file string, minor int) bool {
 	case slices.ContainsFunc([]string{"lib/python3.%d/os.pyc", "lib/python3.%d/encodings", "lib/python3%d.zip", "lib64/python3.%d/os.py", "lib64/python3%d.zip"}, has):
 		return false
 	}
-	return len(lib.Entries) == 0 || pythonVersion.MatchString(path.Base(program))
+	return len(lib.Entries) == 0 || pythonVersion().MatchString(path.Base(program))
 }
 
 // follow returns the path that the links at file lead to.
@@ -149,7 +149,7 @@ func (t *tree) follow(file string) string {
 func (t *tree) minor(file, prefix string) int {
 	dir, name := t.lookup(path.Dir(file)), path.Base(file)
 	for range maxHops {
-		if m := pythonVersion.FindStringSubmatch(name); m != nil {
+		if m := pythonVersion().FindStringSubmatch(name); m != nil {
 			n, _ := strconv.Atoi(m[1]) // two digits
 			return n
 		}
@@ -170,7 +170,7 @@ func (t *tree) minor(file, prefix string) int {
 	newest := -1
 	if lib := t.lookup(path.Join(prefix, "lib")); lib != nil {
 		for name := range lib.Entries {
-			if m := pythonVersion.FindStringSubmatch(name); m != nil {
+			if m := pythonVersion().FindStringSubmatch(name); m != nil {
 				n, _ := strconv.Atoi(m[1]) // two digits
 				newest = max(newest, n)
 			}

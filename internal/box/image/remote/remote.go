@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -21,6 +20,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/box/machine"
 	"github.com/glovebox-dev/glovebox/internal/guest/client"
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
+	"github.com/glovebox-dev/glovebox/internal/lazyregexp"
 	"github.com/glovebox-dev/glovebox/internal/statefile"
 )
 
@@ -183,14 +183,14 @@ print(json.dumps(dict(minor=sys.version_info[1] if sys.version_info[0]==3 else 0
 }
 
 var (
-	version = regexp.MustCompile(`^[0-9]{1,4}(\.[0-9]{1,6}){0,2}$`)
-	prefix  = regexp.MustCompile(`^/[A-Za-z0-9._/-]{0,200}$`)
+	version = lazyregexp.New(`^[0-9]{1,4}(\.[0-9]{1,6}){0,2}$`)
+	prefix  = lazyregexp.New(`^/[A-Za-z0-9._/-]{0,200}$`)
 )
 
 // parsePython takes from an answer what is expected of one; the image may say anything.
 func parsePython(path, text string) (image.Interpreter, bool) {
 	var a answer
-	if json.Unmarshal([]byte(text), &a) != nil || a.Minor < oldestPython || !version.MatchString(a.Version) || !prefix.MatchString(a.Prefix) {
+	if json.Unmarshal([]byte(text), &a) != nil || a.Minor < oldestPython || !version().MatchString(a.Version) || !prefix().MatchString(a.Prefix) {
 		return image.Interpreter{}, false
 	}
 	i := image.Interpreter{Language: image.Python, Path: path, Version: a.Version, Prefix: a.Prefix}
@@ -204,7 +204,7 @@ func parsePython(path, text string) (image.Interpreter, bool) {
 
 func parseNode(path, text string) (image.Interpreter, bool) {
 	v, ok := strings.CutPrefix(strings.TrimSpace(text), "v")
-	if !ok || !version.MatchString(v) {
+	if !ok || !version().MatchString(v) {
 		return image.Interpreter{}, false
 	}
 	return image.Interpreter{Language: image.JavaScript, Path: path, Version: v, Prefix: filepath.Dir(filepath.Dir(path))}, true
