@@ -1,5 +1,6 @@
 // Package gctune sets the pace of Go's garbage collector for processes with a small
-// live heap and many allocations: the server and the sentries.
+// live heap and many allocations, the server and the sentries, and returns what they do not
+// use to the host.
 package gctune
 
 import (
@@ -22,11 +23,11 @@ const (
 	leastPercent, mostPercent = 100, 400
 )
 
-// Start gives the process the most room until its first collection, and does what Follow
-// does from then on. A command that starts a box or asks a server ends before it has
+// Start gives the process the most room until its first collection, and does what Follow and
+// [GiveBack] do from then on. A command that starts a box or asks a server ends before it has
 // allocated as much, and a collection would only delay it; one that goes on has to give the
-// room back as its live heap grows. GOGC in the environment overrides it. Calls after the
-// first have no effect.
+// room back as its live heap grows, and while it waits for its client. GOGC in the environment
+// overrides it. Calls after the first have no effect.
 func Start() {
 	if os.Getenv("GOGC") == "" {
 		start()
@@ -35,7 +36,13 @@ func Start() {
 
 var start = sync.OnceFunc(func() {
 	debug.SetGCPercent(mostPercent)
-	afterCollection(Follow)
+	afterCollection(func() {
+		Follow()
+		go func() { // ends with the process
+			awaitQuiet(allocated)
+			GiveBack()
+		}()
+	})
 })
 
 // Follow keeps the room between collections constant for the life of the process,

@@ -6,7 +6,6 @@ import (
 	"math"
 	"runtime"
 	"runtime/debug"
-	"runtime/metrics"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/gctune"
@@ -20,19 +19,6 @@ const (
 	// firstScavenge: twice what a boot or restore leaves, so that a collection delays
 	// neither, and less than a sentry's allowance beside its guest's memory.
 	startMemory = 40 << 20
-	// pollEvery is the interval in which a sentry checks how much it has allocated.
-	// A check takes microseconds, a scavenge some milliseconds.
-	pollEvery = 10 * time.Second
-	// pollBusy is the interval while more is allocated: what is scavenged too early
-	// has to be scavenged again.
-	pollBusy = time.Second
-	// busyPolls is the number of those intervals after which a busy sentry is
-	// scavenged anyway, every 40 s. Its garbage collector bounds it in between.
-	busyPolls = 30
-	// scavengeAbove is the least allocation that makes a scavenge worthwhile.
-	scavengeAbove = 1 << 20
-	// quietBelow is the most that a sentry with an idle guest allocates in pollBusy.
-	quietBelow = 64 << 10
 )
 
 // startScavenger returns unused memory of this process, a sentry, to the host. By
@@ -47,31 +33,8 @@ func startScavenger() {
 }
 
 func scavenge() {
-	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
-	allocated := func() uint64 {
-		metrics.Read(sample)
-		return sample[0].Value.Uint64()
-	}
 	time.Sleep(firstScavenge)
 	gctune.Follow()
 	debug.SetMemoryLimit(math.MaxInt64)
-	for {
-		debug.FreeOSMemory()
-		awaitGarbage(allocated)
-	}
-}
-
-// awaitGarbage returns when a scavenge is worthwhile and the sentry is quiet or has
-// been busy for long. allocated returns the total allocation so far.
-func awaitGarbage(allocated func() uint64) {
-	for scavenged := allocated(); allocated()-scavenged <= scavengeAbove; {
-		time.Sleep(pollEvery)
-	}
-	for range busyPolls {
-		before := allocated()
-		time.Sleep(pollBusy)
-		if allocated()-before < quietBelow {
-			return
-		}
-	}
+	gctune.GiveBack()
 }

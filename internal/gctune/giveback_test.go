@@ -1,6 +1,4 @@
-//go:build linux && (amd64 || arm64)
-
-package gvisor
+package gctune
 
 import (
 	"testing"
@@ -8,12 +6,12 @@ import (
 	"time"
 )
 
-// A sentry is scavenged when it stops allocating, and at intervals while it allocates;
-// one that has allocated almost nothing is left alone.
-func TestAwaitGarbage_WaitsForAQuietSentry(t *testing.T) {
+// A process returns memory when it stops allocating, and at intervals while it allocates; one
+// that has allocated almost nothing is left alone.
+func TestGiveBack_WaitsForAQuietProcess(t *testing.T) {
 	const s, kb, mb = time.Second, 1 << 10, 1 << 20
 	for name, tt := range map[string]struct {
-		allocated func(time.Duration) uint64 // at this time after a scavenge
+		allocated func(time.Duration) uint64 // at this time after a return
 		want      time.Duration
 	}{
 		"once": {func(d time.Duration) uint64 {
@@ -29,9 +27,11 @@ func TestAwaitGarbage_WaitsForAQuietSentry(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				begun := time.Now()
-				awaitGarbage(func() uint64 { return tt.allocated(time.Since(begun)) })
+				allocated := func() uint64 { return tt.allocated(time.Since(begun)) }
+				awaitGarbage(allocated)
+				awaitQuiet(allocated)
 				if got := time.Since(begun); got != tt.want {
-					t.Errorf("scavenged after %s, want %s", got, tt.want)
+					t.Errorf("returned after %s, want %s", got, tt.want)
 				}
 			})
 		})
