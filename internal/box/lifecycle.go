@@ -415,13 +415,20 @@ func (l *lifecycle) free(b *Box, keep bool) {
 		l.discardBooted(b.booted)
 	}
 	recordStays := keep
-	if !keep && !l.maintainer.shareLimits(&b.spec) && (b.tomb == nil || b.tomb.Reason != ReasonStopped) {
+	if !keep && !l.maintainer.shareLimits(&b.spec) && !limitsEnd(b.tomb) {
 		recordStays = true // a sweep, or the next call on the id, shares the limits and removes it
 	}
 	if b.record != nil {
 		l.records.release(b.record, recordStays)
 	}
 	l.freed(b, keep)
+}
+
+// limitsEnd reports whether the limits of the network of a box end with it: its owner has stopped
+// it, or a box that has them too takes its place. The record must not stay then, since a call on
+// the id would wake what it has.
+func limitsEnd(t *Tombstone) bool {
+	return t != nil && (t.Reason == ReasonStopped || t.Reason == ReasonRolledBack)
 }
 
 // freed records that nothing of a box is left in memory.

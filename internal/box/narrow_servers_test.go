@@ -234,3 +234,31 @@ func TestNarrow_RecordOfAnEndedBoxStaysUntilItsLimitsAreShared(t *testing.T) {
 		t.Errorf("after a sweep: the record %+v, %v, and the tombstone %+v; want the crash and its limits", r, err, tomb)
 	}
 }
+
+// The state of a box from before a rollback does not stay on disk, also if the limits of its network
+// cannot be shared: it would come back once the box is stopped, or lost. The box has these limits.
+func TestNarrow_RolledBackBoxLeavesNoRecord(t *testing.T) {
+	f := serverOn(t, t.TempDir(), func(*fixture, *snapshot.Config) {})
+	withLedger(f)
+	box := f.sessionOf(t, "bob", SessionOptions{ID: "s", Network: []string{}})
+	saved, err := f.saveSnapshot(t.Context(), "bob", KindSession, "s", SnapshotOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.evict(t, box)
+	old := f.session(t, "bob", "s") // its record has data
+	// The file cannot be replaced, as on a full disk, also by root.
+	if err := os.WriteFile(f.parts.Tombstones, []byte("damaged"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Restore(t.Context(), "bob", KindSession, saved.ID, RestoreOptions{Into: "s"}); err != nil {
+		t.Fatal(err)
+	}
+	<-old.freed
+	if _, err := f.Stop(t.Context(), "bob", KindSession, "s"); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := f.records.find("test", key{"bob", KindSession, "s"}); r != nil || err != nil {
+		t.Errorf("after the box was rolled back and stopped, there is the record %+v, %v; want none", r, err)
+	}
+}
