@@ -181,9 +181,22 @@ func (s *Server) forwardCall(w http.ResponseWriter, r *http.Request, m *postBody
 		}
 		defer done()
 	}
-	r = r.WithContext(ctx)
+	if s.forwardToBox(w, r.WithContext(ctx), o, owner, name, f) {
+		return true
+	}
+	// The search for a box, or its take-over, may take seconds. A call that was cancelled
+	// meanwhile must not begin here, where nothing knows of it.
+	if cause := context.Cause(ctx); cause == errCancelled || cause == errSessionEnded {
+		s.giveUp(w, ctx, r, f)
+		return true
+	}
+	return false
+}
+
+// forwardToBox is forwardCall for the box that an owner's callers name so.
+func (s *Server) forwardToBox(w http.ResponseWriter, r *http.Request, o *Others, owner box.Owner, name string, f *forwarding) (served bool) {
 	for range locateAttempts {
-		server, err := o.Boxes.Locate(ctx, owner, name)
+		server, err := o.Boxes.Locate(r.Context(), owner, name)
 		if err != nil || server == "" {
 			return false // serving it here reports the error
 		}
@@ -193,7 +206,7 @@ func (s *Server) forwardCall(w http.ResponseWriter, r *http.Request, m *postBody
 		}
 		// Of several servers that find out at once, one takes the box over. The others forward
 		// their calls to it.
-		if err := o.Boxes.Adopt(ctx, owner, name); box.CodeOf(err) != box.CodeHeld {
+		if err := o.Boxes.Adopt(r.Context(), owner, name); box.CodeOf(err) != box.CodeHeld {
 			return false
 		}
 	}

@@ -6,9 +6,17 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/box"
+	"github.com/glovebox-dev/glovebox/internal/engine/process"
+	"github.com/glovebox-dev/glovebox/internal/fleet"
+	"github.com/glovebox-dev/glovebox/internal/fleet/fleettest"
+	"github.com/glovebox-dev/glovebox/internal/server/tools/toolstest"
 )
 
 // hanging makes requests to a server arrive at one that accepts them, writes first, and then
@@ -157,5 +165,57 @@ func TestBoundedWriter_ClientThatDoesNotRead(t *testing.T) {
 	case <-time.After(30 * time.Second):
 		c.Close()
 		t.Error("the handler waits for a client that does not read")
+	}
+}
+
+// slowFleet is a fleet in which the next search for a box, once it is armed, lasts until its caller
+// gives up.
+type slowFleet struct {
+	fleet.Fleet
+	armed     atomic.Bool
+	searching chan struct{} // gets a value when the search waits
+}
+
+func (f *slowFleet) Boxes(ctx context.Context, tags ...string) ([]fleet.Guest, error) {
+	if f.armed.CompareAndSwap(true, false) {
+		f.searching <- struct{}{}
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	}
+	return f.Fleet.Boxes(ctx, tags...)
+}
+
+// TestForward_CancelledDuringTheSearch: a call that its client cancels while this server asks the
+// others for its box does not run.
+func TestForward_CancelledDuringTheSearch(t *testing.T) {
+	e, err := process.Open(process.Config{Dir: filepath.Join(t.TempDir(), "guests")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = e.Close() })
+	slow := &slowFleet{Fleet: new(fleettest.Cluster).Join(e), searching: make(chan struct{}, 1)}
+	boxes := toolstest.ManagerWith(t, nil, func(p *box.Parts) { p.Machines.Engine, p.Fleet = e, slow })
+	_, url := serve(t, func(o *Options) {
+		o.Tools.Boxes = boxes
+		o.Others = func() *Others { return &Others{Fleet: slow, Boxes: boxes} }
+	})
+	h := session(t, url)
+	slow.armed.Store(true)
+	type answer struct {
+		status     int
+		kind, body string
+	}
+	got := make(chan answer, 1)
+	go func() {
+		res, body := do(t, "POST", url, h, toolCall(7, "execute_code", `{"session_id":"s","code":"print(42)"}`))
+		got <- answer{res.StatusCode, mediaType(res.Header.Get("Content-Type")), body}
+	}()
+	<-slow.searching
+	do(t, "POST", url, h, fmt.Sprintf(cancelBody, "7"))
+	if a := <-got; a != (answer{http.StatusOK, eventStream, ""}) {
+		t.Errorf("got %+v, want a stream without an answer", a)
+	}
+	if s := boxes.Stats(); s.Sessions != 0 {
+		t.Errorf("the call made %d boxes", s.Sessions)
 	}
 }
