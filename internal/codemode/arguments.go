@@ -193,8 +193,8 @@ func (b *Broker) hintFor(t Tool, arguments json.RawMessage, err error) error {
 	return &hinted
 }
 
-// maxCompared bounds the comparisons of names that a program gives with those that a tool
-// declares: each takes some microseconds, and the program may give thousands.
+// maxCompared bounds the comparisons of names that a program gives with those that a tool or a
+// server declares: each takes some microseconds, and both may give thousands.
 const maxCompared = 2000
 
 // A speller knows names, and suggests one for a misspelt one. After maxCompared comparisons it

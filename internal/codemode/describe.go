@@ -144,6 +144,9 @@ func (b *Broker) selected(ctx context.Context, names []string) (selected []Tool,
 	seen := make(map[[2]string]bool) // by server and name: lists are replaced as a whole
 	down := make(map[string]bool)    // servers whose note says why none of their tools can be used
 	for _, name := range names {
+		if ctx.Err() != nil { // nobody waits, and with thousands of tools a name takes long
+			return nil, nil, &Error{Code: Timeout, Message: "the time for the answer is over: name fewer tools at once"}
+		}
 		if down[serverOf(name, servers)] {
 			continue
 		}

@@ -518,3 +518,33 @@ for node in ast.parse(sys.stdin.read()).body:
 		t.Errorf("%v: %s\n%s", err, out, text)
 	}
 }
+
+// TestDescribe_ManyToolsAndNames: the names of a program are compared with a bounded part of the
+// thousands of tools that a server may list, and no more of them once nobody waits for the answer.
+func TestDescribe_ManyToolsAndNames(t *testing.T) {
+	var tools []Tool
+	for i := range maxCompared {
+		tools = append(tools, Tool{Server: "s", Tool: &mcp.Tool{Name: fmt.Sprint("t", i)}})
+	}
+	tools[0].Tool = &mcp.Tool{Name: "first_of_many"}
+	tools = append(tools, Tool{Server: "s", Tool: &mcp.Tool{Name: "after_the_others"}})
+	listed := 0
+	b := New(Options{Servers: fakeServers{tools: func() []Tool { listed++; return tools }}})
+	for word, want := range map[string]string{"first_of_mnay": "did you mean first_of_many?", "after_the_otehrs": ""} {
+		_, _, err := b.Describe(t.Context(), []string{"s." + word}, "", Python)
+		if err == nil || strings.Contains(err.Error(), "did you mean") != (want != "") || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", word, err, want)
+		}
+	}
+	ended, end := context.WithCancelCause(t.Context())
+	b = New(Options{Servers: fakeServers{tools: func() []Tool {
+		if listed++; listed == 10 {
+			end(errors.New("the run has ended"))
+		}
+		return tools
+	}}})
+	listed = 0
+	if _, _, err := b.Lines(ended, slices.Repeat([]string{"s.unknown"}, maxFound), Python); err == nil || listed > 20 {
+		t.Errorf("after the end of the run: the tools were listed %d times, and the error is %v", listed, err)
+	}
+}

@@ -336,7 +336,11 @@ func splitAt(name string, servers []string) (server, tool string, ok bool) {
 	return server, tool, ok
 }
 
-func suggest(word string, names []string) string { return didYouMean(nearest.Of(word, names)) }
+// suggest returns the end of a message about a word that is none of the names. Of more than
+// maxCompared names it compares the first.
+func suggest(word string, names []string) string {
+	return didYouMean(nearest.Of(word, names[:min(len(names), maxCompared)]))
+}
 
 func didYouMean(near string) string {
 	if near == "" {
