@@ -291,9 +291,7 @@ func (b *Box) noteRan() {
 // adopt makes the machine of a box whose server is gone.
 func (f *machineFactory) adopt(ctx context.Context, b *Box) (made booted, err error) {
 	made.source, made.ran = SourceAdopted, b.origin.ran
-	if made.maker, err = f.makerFor(b.key.owner); err != nil {
-		return made, err
-	}
+	made.maker = f.makerFor(b.key.owner)
 	from := *b.origin.taken
 	guest, err := f.parts.Fleet.TakeOver(ctx, from)
 	for attempt := 1; errors.Is(err, fleet.ErrChanged) && attempt < takeOverAttempts; attempt++ {

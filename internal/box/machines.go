@@ -75,7 +75,8 @@ func (made *booted) noteData() {
 type machineFactory struct {
 	*env
 	records *records
-	starts  *slots        // for making boxes
+	starts  *slots // for making boxes
+	looks   volumeLooks
 	pool    *pool.Pool    // nil: none; set by start
 	filling chan struct{} // closed when the pool begins to fill
 
@@ -88,6 +89,9 @@ type machineFactory struct {
 // make makes the machine of a box, with a slot of starts. After an error, record is set if
 // the box had one, and there is no machine.
 func (f *machineFactory) make(ctx context.Context, b *Box) (made booted, err error) {
+	if err := f.prepareVolumes(ctx, b.key.owner); err != nil {
+		return booted{record: b.origin.record}, err
+	}
 	if b.origin.parent != nil {
 		made, err = f.fork(ctx, b)
 	} else {
@@ -96,7 +100,7 @@ func (f *machineFactory) make(ctx context.Context, b *Box) (made booted, err err
 	if err == nil {
 		err = f.openNetwork(ctx, b, &made)
 	} else if made.maker != nil && ctx.Err() == nil && !errors.Is(err, hostdisk.ErrFull) && !isMissingImage(err) {
-		err = explainVolumes(err, made.maker.Volumes)
+		err = f.looks.explain(ctx, err, made.maker.Volumes)
 	}
 	if err != nil && made.machine != nil {
 		f.discardBooted(made)
@@ -139,9 +143,7 @@ func (f *machineFactory) startSlot(ctx context.Context, b *Box) (leave func(), e
 
 // makeNew makes the machine of a new box.
 func (f *machineFactory) makeNew(ctx context.Context, b *Box) (made booted, err error) {
-	if made.maker, err = f.makerFor(b.key.owner); err != nil {
-		return made, err
-	}
+	made.maker = f.makerFor(b.key.owner)
 	if f.pool != nil {
 		if made.machine = f.pool.Take(ctx, b.class()); made.machine != nil {
 			made.source = SourceWarm
@@ -157,23 +159,11 @@ func (f *machineFactory) makeNew(ctx context.Context, b *Box) (made booted, err 
 	return made, err
 }
 
-// makerFor returns what makes the machines of an owner's new boxes.
-func (f *machineFactory) makerFor(owner Owner) (*machine.Maker, error) {
-	if f.parts.Volumes == nil {
-		return f.parts.Machines, nil
-	}
-	volumes, err := f.parts.Volumes.Of(owner)
-	if err != nil {
-		return nil, fmt.Errorf("choose the volumes of the box: %w", err)
-	}
-	return f.parts.Machines.WithVolumes(volumes), nil
-}
-
 // fresh makes a machine of k, from the template or, as long as there is none, by a boot;
 // the template is built meanwhile.
 func (f *machineFactory) fresh(ctx context.Context, c pool.Class, id string, k *machine.Maker) (*machine.Machine, Source, error) {
-	if missing := missingVolume(k.Volumes); missing != nil {
-		return nil, SourceBoot, missing
+	if err := f.looks.missing(ctx, k.Volumes, slotPatience); err != nil {
+		return nil, SourceBoot, err
 	}
 	if f.parts.Templates != nil && f.parts.Machines.Interpreters[Template(c.Template).Language()] != "" {
 		want := f.want(c)
@@ -201,10 +191,7 @@ func (f *machineFactory) fork(ctx context.Context, b *Box) (made booted, err err
 	var dir, memory string
 	defer func() { err = errors.Join(err, f.removeCopy(dir)) }()
 	parent := b.origin.parent
-	now, err := f.makerFor(b.key.owner) // the parent's volumes may have been frozen since
-	if err != nil {
-		return made, err
-	}
+	now := f.makerFor(b.key.owner) // the parent's volumes may have been frozen since
 	if err := parent.exclusively(ctx, "fork", func(ctx context.Context, mach *machine.Machine) error {
 		// Only now: no fork holds a slot while it waits for its owner's calls.
 		var err error
@@ -285,12 +272,9 @@ func (f *machineFactory) wake(ctx context.Context, b *Box) (booted, error) {
 // restore restores the snapshot of a box with the image and the agent that the box
 // had.
 func (f *machineFactory) restore(ctx context.Context, b *Box, dir string, copied bool) (made booted, err error) {
-	maker, err := f.makerFor(b.key.owner)
-	if err != nil {
+	maker := f.makerFor(b.key.owner)
+	if err := f.looks.missing(ctx, maker.Volumes, slotPatience); err != nil {
 		return made, err
-	}
-	if missing := missingVolume(maker.Volumes); missing != nil {
-		return made, missing
 	}
 	if made.maker, err = f.makerOf(dir, b.template, maker); err != nil {
 		return made, err

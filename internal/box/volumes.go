@@ -3,8 +3,6 @@ package box
 import (
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path"
 	"slices"
 	"strings"
@@ -134,38 +132,6 @@ func (e *VolumeError) Error() string { return fmt.Sprintf("use the volume %s: %v
 
 // Unwrap returns Err.
 func (e *VolumeError) Unwrap() error { return e.Err }
-
-// explainVolumes returns err, the error of making a machine, or a *VolumeError if the directory of
-// one of its volumes is not there, which each engine reports in its own words.
-func explainVolumes(err error, volumes []engine.Mount) error {
-	if _, ok := errors.AsType[*VolumeError](err); ok {
-		return err
-	}
-	if missing := missingVolume(volumes); missing != nil {
-		missing.Err = err
-		return missing
-	}
-	return err
-}
-
-// missingVolume returns the error of the first volume whose directory is not there, nil if there
-// is none. To look before a snapshot or a template is restored keeps it: an engine cannot tell
-// that volume from one that the snapshot does not have.
-func missingVolume(volumes []engine.Mount) *VolumeError {
-	for _, v := range volumes {
-		if v.Host == "" { // of an engine whose volumes are elsewhere
-			continue
-		}
-		info, err := os.Stat(v.Host)
-		if err == nil && !info.IsDir() {
-			err = fmt.Errorf("%s is not a directory", v.Host)
-		} else if !errors.Is(err, fs.ErrNotExist) {
-			continue // there, or for the engine to report
-		}
-		return &VolumeError{Guest: v.Guest, Why: "its directory on the server is not there", Err: err}
-	}
-	return nil
-}
 
 // withoutVolume returns the error of a start for want of a volume.
 func (s *spec) withoutVolume(op string, e *VolumeError) error {

@@ -1,0 +1,172 @@
+package box
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/box/machine"
+)
+
+const (
+	// lookPatience is how long a start waits for the directory of a volume before it takes a
+	// place among the starts.
+	lookPatience = 5 * time.Second
+	// slotPatience is how long one waits that has a place, which others may wait for.
+	slotPatience = 2 * time.Second
+	// maxLooks bounds the looks at once. One at a directory that hangs holds a thread of this
+	// process until the directory answers: nothing can end it.
+	maxLooks = 1000
+)
+
+var (
+	errSilent = errors.New("its file system does not answer")
+	errNotDir = errors.New("it is not a directory")
+	errLooks  = fmt.Errorf("%w, as those of %d others", errSilent, maxLooks)
+)
+
+// volumeLooks are the looks at directories of volumes. One may hang for ever, as on a network
+// file system whose server is gone: then one goroutine waits for it, and whoever looks at it
+// meanwhile learns at once that it does not answer. The zero value is ready for use.
+type volumeLooks struct {
+	stat func(dir string) (fs.FileInfo, error) // nil: os.Stat
+
+	mu      sync.Mutex
+	running map[string]*volumeLook // guarded by mu: by what they look at
+}
+
+// A volumeLook is one look.
+type volumeLook struct {
+	begun time.Time
+	ended chan struct{}
+	err   error // set before ended is closed
+}
+
+// do runs work, which has a name. It shares the result of one that runs already. The error is
+// errSilent if that has not ended within a time of its begin, and the cause of ctx if ctx ends
+// first.
+func (l *volumeLooks) do(ctx context.Context, name string, within time.Duration, work func() error) error {
+	look := l.begin(name, work)
+	if look == nil {
+		return errLooks
+	}
+	late := time.NewTimer(within - time.Since(look.begun))
+	defer late.Stop()
+	select {
+	case <-look.ended:
+		return look.err
+	case <-late.C:
+		return errSilent
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// begin returns the look of a name that runs, or begins it; nil if too many others run.
+func (l *volumeLooks) begin(name string, work func() error) *volumeLook {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if look := l.running[name]; look != nil || len(l.running) >= maxLooks {
+		return look
+	}
+	look := &volumeLook{begun: time.Now(), ended: make(chan struct{})}
+	if l.running == nil {
+		l.running = make(map[string]*volumeLook)
+	}
+	l.running[name] = look
+	go func() {
+		look.err = work()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.running, name)
+		close(look.ended)
+	}()
+	return look
+}
+
+// missing returns the error of the first volume whose directory is not there or does not answer
+// within a time: a *VolumeError, or the cause of ctx. It is nil if there is none. To look before
+// a snapshot or a template is restored keeps it: an engine cannot tell that volume from one that
+// the snapshot does not have.
+func (l *volumeLooks) missing(ctx context.Context, volumes []engine.Mount, within time.Duration) error {
+	for _, v := range volumes {
+		if v.Host == "" { // of an engine whose volumes are elsewhere
+			continue
+		}
+		err := l.do(ctx, "directory "+v.Host, within, func() error { return l.look(v.Host) })
+		switch {
+		case err == nil:
+		case errors.Is(err, errSilent):
+			return &VolumeError{Guest: v.Guest, Why: "its directory on the server does not answer", Err: fmt.Errorf("look at %s: %w", v.Host, err)}
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, errNotDir):
+			return &VolumeError{Guest: v.Guest, Why: "its directory on the server is not there", Err: fmt.Errorf("look at %s: %w", v.Host, err)}
+		case ctx.Err() != nil:
+			return err
+		} // else it is there, or for the engine to report
+	}
+	return nil
+}
+
+// explain returns err, the error of making a machine, or a *VolumeError if the directory of one
+// of its volumes is not there or does not answer, which each engine reports in its own words.
+func (l *volumeLooks) explain(ctx context.Context, err error, volumes []engine.Mount) error {
+	if _, ok := errors.AsType[*VolumeError](err); ok {
+		return err
+	}
+	if missing, ok := errors.AsType[*VolumeError](l.missing(ctx, volumes, lookPatience)); ok {
+		missing.Err = err
+		return missing
+	}
+	return err
+}
+
+// look returns an error if dir is no directory.
+func (l *volumeLooks) look(dir string) error {
+	stat := l.stat
+	if stat == nil {
+		stat = os.Stat
+	}
+	info, err := stat(dir)
+	if err == nil && !info.IsDir() {
+		return errNotDir
+	}
+	return err
+}
+
+// prepareVolumes makes the volumes of an owner's new machine, and looks at their directories. It
+// does so before the machine has a place among the starts, since a directory may not answer.
+func (f *machineFactory) prepareVolumes(ctx context.Context, owner Owner) error {
+	if f.parts.Volumes != nil {
+		volumes := f.parts.Volumes.Peek(owner)
+		silent, ok := errors.AsType[*VolumeError](f.looks.missing(ctx, volumes, lookPatience))
+		if ok && errors.Is(silent.Err, errSilent) { // to make a directory would hang as well
+			return silent
+		}
+		// The directories that the owner has do not tell of those that this makes.
+		err := f.looks.do(ctx, "volumes of "+string(owner), lookPatience, func() error {
+			_, err := f.parts.Volumes.Of(owner)
+			return err
+		})
+		if errors.Is(err, errSilent) && len(volumes) > 0 {
+			err = &VolumeError{Guest: volumes[0].Guest, Why: "its directory on the server does not answer", Err: err}
+		}
+		if err != nil {
+			return fmt.Errorf("choose the volumes of the box: %w", err)
+		}
+	}
+	return f.looks.missing(ctx, f.makerFor(owner).Volumes, lookPatience)
+}
+
+// makerFor returns what makes the machines of an owner's new boxes, with the volumes that
+// prepareVolumes has made. It does not look at the disk.
+func (f *machineFactory) makerFor(owner Owner) *machine.Maker {
+	if f.parts.Volumes == nil {
+		return f.parts.Machines
+	}
+	return f.parts.Machines.WithVolumes(f.parts.Volumes.Peek(owner))
+}

@@ -1,0 +1,148 @@
+package box
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/engine"
+)
+
+// silentDir returns a directory whose file system does not answer until the test ends: one of
+// FUSE without a program behind it, which nobody else sees. An ordinary user may not mount it:
+// then looks has a stand-in for a name.
+func silentDir(t *testing.T, looks *volumeLooks, name string) string {
+	t.Helper()
+	dir, err := silentMount(t)
+	if err == nil {
+		return dir
+	}
+	t.Logf("%s has a stand-in: %v", name, err)
+	dir = t.TempDir()
+	ended := make(chan struct{})
+	t.Cleanup(func() { close(ended) })
+	next := looks.stat
+	if next == nil {
+		next = os.Stat
+	}
+	looks.stat = func(path string) (fs.FileInfo, error) {
+		if path == dir {
+			<-ended
+		}
+		return next(path)
+	}
+	return dir
+}
+
+func silentMount(t *testing.T) (dir string, err error) {
+	conn, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return "", fmt.Errorf("open /dev/fuse: %w", err)
+	}
+	t.Cleanup(func() { unix.Close(conn) }) // ends what waits for an answer
+	config, err := unix.Fsopen("fuse", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return "", fmt.Errorf("fsopen: %w", err)
+	}
+	defer unix.Close(config)
+	for key, value := range map[string]string{"fd": fmt.Sprint(conn), "rootmode": "40000", "user_id": "0", "group_id": "0"} {
+		if err := unix.FsconfigSetString(config, key, value); err != nil {
+			return "", fmt.Errorf("fsconfig %s: %w", key, err)
+		}
+	}
+	if err := unix.FsconfigCreate(config); err != nil {
+		return "", fmt.Errorf("make the file system: %w", err)
+	}
+	mount, err := unix.Fsmount(config, unix.FSMOUNT_CLOEXEC, 0)
+	if err != nil {
+		return "", fmt.Errorf("fsmount: %w", err)
+	}
+	t.Cleanup(func() { unix.Close(mount) })
+	return fmt.Sprintf("/proc/self/fd/%d", mount), nil
+}
+
+// ownVolumes has the volume of each owner that has one.
+type ownVolumes map[Owner]string
+
+func (v ownVolumes) Of(o Owner) ([]engine.Mount, error) { return v.Peek(o), nil }
+func (v ownVolumes) Peek(o Owner) []engine.Mount {
+	if v[o] == "" {
+		return nil
+	}
+	return []engine.Mount{{Host: v[o], Guest: "/mine"}}
+}
+
+// TestStart_SilentVolume: boxes whose volume hangs wait without a place among the starts, which
+// boxes of others need, and with one goroutine for a directory.
+func TestStart_SilentVolume(t *testing.T) {
+	f := newFixture(t, nil)
+	f.machines.starts.limit = 1
+	looks := &f.machines.looks
+	volumes := ownVolumes{"bob": silentDir(t, looks, "bob"), "carol": silentDir(t, looks, "carol")}
+	f.env.parts.Volumes = volumes
+	running := func(change func(*volumeLook)) (n int) {
+		looks.mu.Lock()
+		defer looks.mu.Unlock()
+		for _, look := range looks.running {
+			change(look)
+		}
+		return len(looks.running)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	for _, owner := range []Owner{"bob", "carol"} { // an owner without a start has a place of its own
+		for i := range 3 {
+			wg.Go(func() {
+				if _, _, err := f.Session(ctx, owner, SessionOptions{ID: fmt.Sprint(i)}); err == nil {
+					t.Errorf("a box of %s starts", owner)
+				}
+			})
+		}
+	}
+	eventually(t, "the looks hang", func() bool { return running(func(*volumeLook) {}) == 2 })
+	soon, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	_, hold, err := f.Session(soon, "alice", SessionOptions{ID: "x"})
+	if err != nil {
+		t.Fatalf("a box of somebody else: %v", err)
+	}
+	hold.Release()
+
+	eventually(t, "the looks have hung for long", func() bool {
+		return running(func(look *volumeLook) { look.begun = time.Now().Add(-lookPatience) }) == 2
+	})
+	_, _, err = f.Session(soon, "bob", SessionOptions{ID: "late"})
+	e, ok := errors.AsType[*Error](err)
+	if !ok || e.Code != CodeStartFailed || !strings.Contains(e.Msg, "the volume /mine cannot be used, since its directory on the server does not answer") || strings.Contains(e.Msg+e.Hint, volumes["bob"]) {
+		t.Errorf("then, a start gets %v", err)
+	}
+	if n := running(func(*volumeLook) {}); n != 2 {
+		t.Errorf("%d looks hang at two directories", n)
+	}
+}
+
+// TestVolumeLooks_Bounded: a look holds a thread, so their number has a bound.
+func TestVolumeLooks_Bounded(t *testing.T) {
+	var l volumeLooks
+	hang := make(chan struct{})
+	for i := range maxLooks {
+		l.begin(fmt.Sprint(i), func() error { <-hang; return nil })
+	}
+	if err := l.do(t.Context(), "more", time.Minute, func() error { return nil }); !errors.Is(err, errSilent) {
+		t.Errorf("one more: got %v", err)
+	}
+	close(hang)
+	eventually(t, "the looks have ended", func() bool {
+		return l.do(t.Context(), "more", time.Minute, func() error { return nil }) == nil
+	})
+}
