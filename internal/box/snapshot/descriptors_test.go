@@ -45,7 +45,7 @@ func TestList_WithoutDescriptors(t *testing.T) {
 	failed := 0
 	for spare := range 6 {
 		s.mu.Lock()
-		s.seen = nil
+		s.seen, s.listed = nil, listing{}
 		s.mu.Unlock()
 		list, err := s.List(nil)
 		if err == nil && len(list) != 1 {

@@ -32,6 +32,13 @@ type seen struct {
 	keep  bool  // stamp changes whenever the record does
 }
 
+// listing is a cached list of the names in the directory of records. It is immutable.
+type listing struct {
+	names []string
+	stamp stamp // of the directory before it was read
+	keep  bool  // stamp changes whenever the names do
+}
+
 // load opens a record and reads its entry. The caller closes dir unless it is nil.
 // Errors: ErrNotFound, also for a record being made; ErrDamaged.
 func (s *Store) load(id string) (dir *os.Root, e entry, err error) {
@@ -84,9 +91,33 @@ func (s *Store) readItem(id string) *item {
 	return it
 }
 
+// recordNames returns the names in the directory of records. It reads the directory only
+// after a change.
+func (s *Store) recordNames() ([]string, error) {
+	info, err := s.records.Stat(".")
+	if err != nil {
+		return nil, err
+	}
+	now := stampOf(info)
+	s.mu.Lock()
+	last := s.listed
+	s.mu.Unlock()
+	if last.keep && last.stamp == now {
+		return last.names, nil
+	}
+	names, err := readNames(s.records)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	s.listed = listing{names: names, stamp: now, keep: time.Since(info.ModTime()) > settled}
+	s.mu.Unlock()
+	return names, nil
+}
+
 // scan returns all records, without taking leases.
 func (s *Store) scan() ([]*item, error) {
-	names, err := readNames(s.records)
+	names, err := s.recordNames()
 	if err != nil {
 		return nil, fmt.Errorf("read snapshots %q: %w", s.dir, err)
 	}

@@ -156,6 +156,7 @@ type Store struct {
 	mu     sync.Mutex
 	closed bool                   // guarded by mu
 	leases map[string]*localLease // guarded by mu; of this process, by id
+	listed listing                // guarded by mu; of the last scan that read the directory
 	seen   map[string]seen        // guarded by mu, the map is immutable; result of the last scan
 	aged   map[string]time.Time   // guarded by mu; since when sweeps have found records expired
 	noted  map[string]time.Time   // guarded by mu; when the records were used that removing has noted and that are still there

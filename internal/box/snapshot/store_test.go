@@ -438,6 +438,45 @@ func TestList_CachesItems(t *testing.T) {
 	}
 }
 
+// TestList_CachesNames checks that a list reads the directory of records only after a change,
+// also one of another store.
+func TestList_CachesNames(t *testing.T) {
+	s := open(t, Config{})
+	other := open(t, Config{Dir: s.dir})
+	stored(t, s, box("a"), "data")
+	read := func(want int) *string {
+		t.Helper()
+		if err := os.Chtimes(filepath.Join(s.dir, recordsDir), day(1), day(1)); err != nil {
+			t.Fatal(err)
+		}
+		if got := list(t, s); len(got) != want {
+			t.Fatalf("listed %d records, want %d", len(got), want)
+		}
+		if len(s.listed.names) != want {
+			t.Fatalf("cached %d names, want %d", len(s.listed.names), want)
+		}
+		return &s.listed.names[0]
+	}
+	first := read(1)
+	for range 2 {
+		list(t, s)
+		if &s.listed.names[0] != first {
+			t.Error("the directory was read without a change")
+		}
+	}
+	id := stored(t, other, box("b"), "data")
+	if got := list(t, s); len(got) != 2 {
+		t.Errorf("listed %d records after another store made one, want 2", len(got))
+	}
+	read(2)
+	if err := other.Delete(id); err != nil {
+		t.Fatal(err)
+	}
+	if got := list(t, s); len(got) != 1 {
+		t.Errorf("listed %d records after another store removed one, want 1", len(got))
+	}
+}
+
 // TestList_DuringChanges lists in one store while another one changes a record.
 func TestList_DuringChanges(t *testing.T) {
 	s := open(t, Config{})
