@@ -211,19 +211,19 @@ type badClients struct {
 }
 
 // startWellBehaved starts short-lived clients. After ctx has ended, end waits for them.
-func (m *badClients) startWellBehaved(ctx context.Context, url, box string) (end func()) {
+func (c *badClients) startWellBehaved(ctx context.Context, url, box string) (end func()) {
 	var all sync.WaitGroup
-	m.startVisitors(ctx, &all, url, box, true)
+	c.startVisitors(ctx, &all, url, box, true)
 	return all.Wait
 }
 
 // startVisitors starts clients that open a connection, and some of them a session, for each call.
-func (m *badClients) startVisitors(ctx context.Context, all *sync.WaitGroup, url, box string, patient bool) {
+func (c *badClients) startVisitors(ctx context.Context, all *sync.WaitGroup, url, box string, patient bool) {
 	for i := range loadBreaking {
 		all.Go(func() {
 			for ctx.Err() == nil {
 				if visit(ctx, url, box, i%2 == 0, patient) == nil && !patient {
-					m.broken.Add(1)
+					c.broken.Add(1)
 				}
 				_ = sleep(ctx, rand.N(200*time.Millisecond))
 			}
@@ -232,9 +232,9 @@ func (m *badClients) startVisitors(ctx context.Context, all *sync.WaitGroup, url
 }
 
 // begin starts bad clients, as startWellBehaved does the others.
-func (m *badClients) begin(ctx context.Context, url, box string) (end func()) {
+func (c *badClients) begin(ctx context.Context, url, box string) (end func()) {
 	var all sync.WaitGroup
-	m.startVisitors(ctx, &all, url, box, false)
+	c.startVisitors(ctx, &all, url, box, false)
 	many := func(n int, client func(context.Context, string) error) {
 		for range n {
 			all.Go(func() {

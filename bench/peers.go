@@ -67,16 +67,16 @@ func alternately(ctx context.Context, peers ...*peer) *alternation {
 }
 
 // take samples each peer.
-func (b *alternation) take(ctx context.Context) {
-	for _, p := range b.peers {
+func (a *alternation) take(ctx context.Context) {
+	for _, p := range a.peers {
 		if x, ok := p.sample(ctx); ok {
-			b.samples[p] = append(b.samples[p], x)
+			a.samples[p] = append(a.samples[p], x)
 		}
 	}
 }
 
 // of returns the figure of a peer for the samples taken here.
-func (b *alternation) of(p *peer) report.Figure { return p.figure(b.samples[p]) }
+func (a *alternation) of(p *peer) report.Figure { return p.figure(a.samples[p]) }
 
 // peers holds all peers.
 type peers struct {

@@ -84,7 +84,7 @@ type subject struct {
 	leaves func(scenario string) bool // what it need not pass; nil for nothing
 }
 
-func (of *subject) mustPass(scenario string) bool { return of.leaves == nil || !of.leaves(scenario) }
+func (s *subject) mustPass(scenario string) bool { return s.leaves == nil || !s.leaves(scenario) }
 
 // The sides of the protocol.
 const (

@@ -78,28 +78,28 @@ type expected struct {
 }
 
 // expect has the response to a request wait for admission, if it needs one, until forget.
-func (l *connState) expect(ctx context.Context, id jsonrpc.ID) {
+func (c *connState) expect(ctx context.Context, id jsonrpc.ID) {
 	f := flightOf(ctx)
 	if f == nil || f.admit == nil {
 		return
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.expected == nil {
-		l.expected = make(map[jsonrpc.ID]*expected)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.expected == nil {
+		c.expected = make(map[jsonrpc.ID]*expected)
 	}
-	if l.expected[id] == nil { // otherwise the message is sent again
-		l.expected[id] = &expected{ctx: ctx, flight: f}
+	if c.expected[id] == nil { // otherwise the message is sent again
+		c.expected[id] = &expected{ctx: ctx, flight: f}
 		f.ids = append(f.ids, id)
 	}
 }
 
 // forget forgets the responses that a request expects.
-func (l *connState) forget(f *flight) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (c *connState) forget(f *flight) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for _, id := range f.ids {
-		delete(l.expected, id)
+		delete(c.expected, id)
 	}
 }
 
@@ -119,15 +119,15 @@ var (
 // refuses none.
 //
 // A server may send a response on the stream of another request, and send it twice.
-func (l *connState) admit(id jsonrpc.ID, size, values int) (f *flight, err error) {
-	l.mu.Lock()
-	e := l.expected[id]
-	l.mu.Unlock()
+func (c *connState) admit(id jsonrpc.ID, size, values int) (f *flight, err error) {
+	c.mu.Lock()
+	e := c.expected[id]
+	c.mu.Unlock()
 	if e != nil {
 		f = e.flight
 	}
-	if values > l.maxValues {
-		return f, fmt.Errorf("%w: more than %d", ErrTooManyValues, l.maxValues)
+	if values > c.maxValues {
+		return f, fmt.Errorf("%w: more than %d", ErrTooManyValues, c.maxValues)
 	}
 	if e == nil {
 		return nil, nil

@@ -50,10 +50,10 @@ type connState struct {
 type ServerExitedError = child.ExitError
 
 // readError returns the error that ended the connection, if it is known.
-func (l *connState) readError() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.err
+func (c *connState) readError() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
 }
 
 // countValues returns an upper bound of the values in JSON text, less one.
@@ -64,12 +64,12 @@ func countValues(b []byte) int {
 }
 
 // safe returns an error of the connection with a text that has no secrets of URLs.
-func (l *connState) safe(err error) error { return withoutURLs(err, l.origins) }
+func (c *connState) safe(err error) error { return withoutURLs(err, c.origins) }
 
-func (l *connState) close() {
-	l.once.Do(func() {
-		l.notifications.close()
-		for _, f := range l.onClose {
+func (c *connState) close() {
+	c.once.Do(func() {
+		c.notifications.close()
+		for _, f := range c.onClose {
 			f()
 		}
 	})
@@ -82,39 +82,39 @@ type observedConn struct {
 	state *connState
 }
 
-func (w *observedConn) Read(ctx context.Context) (jsonrpc.Message, error) {
-	m, err := w.Connection.Read(ctx)
+func (c *observedConn) Read(ctx context.Context) (jsonrpc.Message, error) {
+	m, err := c.Connection.Read(ctx)
 	if err != nil && !errors.Is(err, io.EOF) {
-		w.state.mu.Lock()
-		w.state.err = err
-		w.state.mu.Unlock()
+		c.state.mu.Lock()
+		c.state.err = err
+		c.state.mu.Unlock()
 	}
 	switch m := m.(type) {
 	case *jsonrpc.Request:
-		if countValues(m.Params) > w.state.maxValues {
+		if countValues(m.Params) > c.state.maxValues {
 			m.Params = nil // as if the server had sent none, which is invalid
 		}
 		if !m.ID.IsValid() {
-			w.state.notifications.countReceived(m.Method)
-			w.state.tools.heard(m.Method)
+			c.state.notifications.countReceived(m.Method)
+			c.state.tools.heard(m.Method)
 		}
 	case *jsonrpc.Response:
-		if _, err := w.state.admit(m.ID, len(m.Result), countValues(m.Result)); err != nil {
+		if _, err := c.state.admit(m.ID, len(m.Result), countValues(m.Result)); err != nil {
 			return &jsonrpc.Response{ID: m.ID, Error: err}, nil
 		}
-		w.state.onResult(m.Result)
+		c.state.onResult(m.Result)
 	}
 	return m, err
 }
 
-func (w *observedConn) Write(ctx context.Context, m jsonrpc.Message) error {
+func (c *observedConn) Write(ctx context.Context, m jsonrpc.Message) error {
 	r, ok := m.(*jsonrpc.Request)
 	call := ok && r.IsCall()
 	if call {
-		w.state.expect(ctx, r.ID)
+		c.state.expect(ctx, r.ID)
 		setSent(ctx, true)
 	}
-	err := w.Connection.Write(ctx, m)
+	err := c.Connection.Write(ctx, m)
 	if call && errors.Is(err, mcp.ErrConnectionClosed) {
 		setSent(ctx, false) // nothing was written
 	}

@@ -16,28 +16,28 @@ type questionClock struct {
 }
 
 // begin records the start of a question, and end its answer.
-func (p *questionClock) begin() (end func()) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.open == 0 {
-		p.since = time.Now()
+func (q *questionClock) begin() (end func()) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.open == 0 {
+		q.since = time.Now()
 	}
-	p.open++
+	q.open++
 	return func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if p.open--; p.open == 0 {
-			p.total += time.Since(p.since)
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if q.open--; q.open == 0 {
+			q.total += time.Since(q.since)
 		}
 	}
 }
 
 // elapsed returns the total time with unanswered questions.
-func (p *questionClock) elapsed() time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.open > 0 {
-		return p.total + time.Since(p.since)
+func (q *questionClock) elapsed() time.Duration {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.open > 0 {
+		return q.total + time.Since(q.since)
 	}
-	return p.total
+	return q.total
 }

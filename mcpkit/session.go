@@ -194,9 +194,9 @@ func (s *Session) closedError() error {
 }
 
 // close closes a connection that is not in use yet.
-func (l *connection) close() {
-	_ = l.cs.Close() // connState has the cause
-	l.state.close()
+func (c *connection) close() {
+	_ = c.cs.Close() // connState has the cause
+	c.state.close()
 }
 
 // retire makes the next request reconnect. The connection closes when the requests in

@@ -135,44 +135,44 @@ type messageTap struct {
 	truncated bool   // the message is too large
 }
 
-func (h *messageTap) Read(p []byte) (int, error) {
-	n, err := h.ReadCloser.Read(p)
+func (t *messageTap) Read(p []byte) (int, error) {
+	n, err := t.ReadCloser.Read(p)
 	for rest := p[:n]; len(rest) > 0; {
 		part, line := rest, false
-		if i := bytes.IndexByte(rest, '\n'); h.events && i >= 0 {
+		if i := bytes.IndexByte(rest, '\n'); t.events && i >= 0 {
 			part, line = rest[:i], true
 			rest = rest[i+1:]
 		} else {
 			rest = nil
 		}
-		h.size += len(part)
-		if h.truncated = h.truncated || len(h.buf)+len(h.data)+len(part) > h.max; !h.truncated {
-			h.buf = append(h.buf, part...)
+		t.size += len(part)
+		if t.truncated = t.truncated || len(t.buf)+len(t.data)+len(part) > t.max; !t.truncated {
+			t.buf = append(t.buf, part...)
 		}
 		if line {
-			h.line()
+			t.line()
 		}
 	}
-	if err != nil && !h.done && !h.events && !h.truncated {
-		h.done = true
-		h.onMessage(h.buf)
+	if err != nil && !t.done && !t.events && !t.truncated {
+		t.done = true
+		t.onMessage(t.buf)
 	}
 	return n, err
 }
 
 // line handles a complete line of an event stream.
-func (h *messageTap) line() {
-	text, empty := bytes.TrimSuffix(h.buf, []byte("\r")), h.size <= 1 && len(bytes.TrimSuffix(h.buf, []byte("\r"))) == 0
-	h.buf, h.size = h.buf[:0], 0
+func (t *messageTap) line() {
+	text, empty := bytes.TrimSuffix(t.buf, []byte("\r")), t.size <= 1 && len(bytes.TrimSuffix(t.buf, []byte("\r"))) == 0
+	t.buf, t.size = t.buf[:0], 0
 	if empty {
-		if len(h.data) > 0 && !h.truncated {
-			h.onMessage(h.data)
+		if len(t.data) > 0 && !t.truncated {
+			t.onMessage(t.data)
 		}
-		h.data, h.truncated = h.data[:0], false
+		t.data, t.truncated = t.data[:0], false
 		return
 	}
-	if data, ok := bytes.CutPrefix(text, []byte("data:")); ok && !h.truncated {
-		h.data = append(h.data, bytes.TrimPrefix(data, []byte(" "))...)
+	if data, ok := bytes.CutPrefix(text, []byte("data:")); ok && !t.truncated {
+		t.data = append(t.data, bytes.TrimPrefix(data, []byte(" "))...)
 	}
 }
 

@@ -45,16 +45,16 @@ type memory struct {
 const historyKept = 12
 
 // note adds a line to the history.
-func (b *memory) note(format string, args ...any) {
-	b.history = append(b.history, time.Now().Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
-	if len(b.history) > historyKept {
-		b.history = b.history[1:]
+func (m *memory) note(format string, args ...any) {
+	m.history = append(m.history, time.Now().Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
+	if len(m.history) > historyKept {
+		m.history = m.history[1:]
 	}
 }
 
 // lose reports a loss with the calls before it.
-func (b *memory) lose(format string, args ...any) {
-	b.tally.lose("%s's %s %s\n\t%s", b.owner, b.id, fmt.Sprintf(format, args...), strings.Join(b.history, "\n\t"))
+func (m *memory) lose(format string, args ...any) {
+	m.tally.lose("%s's %s %s\n\t%s", m.owner, m.id, fmt.Sprintf(format, args...), strings.Join(m.history, "\n\t"))
 }
 
 // counting is code that counts up, by language.
@@ -77,32 +77,32 @@ console.log(globalThis.token, globalThis.n, was)`,
 }
 
 // work does one thing with the box.
-func (b *memory) work(ctx context.Context) {
+func (m *memory) work(ctx context.Context) {
 	var err error
-	switch n := b.rand.IntN(100); {
+	switch n := m.rand.IntN(100); {
 	case n < 50:
-		err = b.remember(ctx)
+		err = m.remember(ctx)
 	case n < 65:
-		err = b.shell(ctx)
+		err = m.shell(ctx)
 	case n < 80:
-		err = b.files(ctx)
+		err = m.files(ctx)
 	case n < 84:
-		err = b.snapshot(ctx)
+		err = m.snapshot(ctx)
 	case n < 88:
-		err = b.fork(ctx)
+		err = m.fork(ctx)
 	case n < 92:
-		err = b.cancel(ctx)
+		err = m.cancel(ctx)
 	case n < 95:
-		b.vanish()
+		m.vanish()
 	case n < 98:
-		_, err = b.call(ctx, "get_sessions", map[string]any{})
+		_, err = m.call(ctx, "get_sessions", map[string]any{})
 	default:
-		wait(ctx, time.Duration(b.rand.IntN(12))*time.Second) // long enough to be paused or hibernated
+		wait(ctx, time.Duration(m.rand.IntN(12))*time.Second) // long enough to be paused or hibernated
 	}
 	if err != nil && ctx.Err() == nil {
-		b.tally.count(b.tally.failed, clip(err.Error()))
+		m.tally.count(m.tally.failed, clip(err.Error()))
 	}
-	wait(ctx, time.Duration(b.rand.IntN(300))*time.Millisecond)
+	wait(ctx, time.Duration(m.rand.IntN(300))*time.Millisecond)
 }
 
 func wait(ctx context.Context, d time.Duration) {
@@ -120,10 +120,10 @@ func clip(s string) string {
 }
 
 // remember counts up in the box and checks the count.
-func (b *memory) remember(ctx context.Context) error {
-	fresh := fmt.Sprintf("%s-%d", b.id, b.rand.Uint32())
-	b.unsure++
-	a, err := b.call(ctx, "execute_code", map[string]any{"session_id": b.id, "language": b.language, "code": fmt.Sprintf(counting[b.language], fresh), "timeout": 60})
+func (m *memory) remember(ctx context.Context) error {
+	fresh := fmt.Sprintf("%s-%d", m.id, m.rand.Uint32())
+	m.unsure++
+	a, err := m.call(ctx, "execute_code", map[string]any{"session_id": m.id, "language": m.language, "code": fmt.Sprintf(counting[m.language], fresh), "timeout": 60})
 	if err != nil {
 		return err
 	}
@@ -132,23 +132,23 @@ func (b *memory) remember(ctx context.Context) error {
 		return fmt.Errorf("counting printed %q %q", a.str("stdout"), a.str("stderr"))
 	}
 	n, _ := strconv.Atoi(f[1])
-	switch told := b.token == "" || a.is("state_lost") || b.back || b.unheard && b.tally.faultSince(b.good); {
+	switch told := m.token == "" || a.is("state_lost") || m.back || m.unheard && m.tally.faultSince(m.good); {
 	case told:
-	case f[0] != b.token:
-		b.lose("has the variables of %s, want %s, and nothing says why", f[0], b.token)
-	case n <= b.n || n > b.n+b.unsure:
-		b.lose("has counted to %d, want %d to %d, and nothing says why", n, b.n+1, b.n+b.unsure)
+	case f[0] != m.token:
+		m.lose("has the variables of %s, want %s, and nothing says why", f[0], m.token)
+	case n <= m.n || n > m.n+m.unsure:
+		m.lose("has counted to %d, want %d to %d, and nothing says why", n, m.n+1, m.n+m.unsure)
 	}
 	if was := strings.Join(f[2:], " "); f[0] != fresh && !strings.HasPrefix(was, f[0]+" ") {
-		b.lose("has the file %q beside the variables of %s", was, f[0])
+		m.lose("has the file %q beside the variables of %s", was, f[0])
 	}
-	b.token, b.n, b.unsure, b.back, b.unheard, b.good = f[0], n, 0, false, false, time.Now()
+	m.token, m.n, m.unsure, m.back, m.unheard, m.good = f[0], n, 0, false, false, time.Now()
 	return nil
 }
 
 // shell runs a pipeline.
-func (b *memory) shell(ctx context.Context) error {
-	a, err := b.call(ctx, "execute_command", map[string]any{"session_id": b.id, "language": b.language, "command": "seq 100 | sort -r | head -n 1; date +%s > now; ls | wc -l", "timeout": 60})
+func (m *memory) shell(ctx context.Context) error {
+	a, err := m.call(ctx, "execute_command", map[string]any{"session_id": m.id, "language": m.language, "command": "seq 100 | sort -r | head -n 1; date +%s > now; ls | wc -l", "timeout": 60})
 	if err == nil && !strings.HasPrefix(a.str("stdout"), "99\n") {
 		err = fmt.Errorf("the pipeline printed %q", a.str("stdout"))
 	}
@@ -156,87 +156,87 @@ func (b *memory) shell(ctx context.Context) error {
 }
 
 // files writes a file and reads it again.
-func (b *memory) files(ctx context.Context) error {
-	content := make([]byte, 1+b.rand.IntN(64<<10))
+func (m *memory) files(ctx context.Context) error {
+	content := make([]byte, 1+m.rand.IntN(64<<10))
 	for i := range content {
-		content[i] = byte(b.rand.Uint32())
+		content[i] = byte(m.rand.Uint32())
 	}
-	path := fmt.Sprintf("data-%d.bin", b.rand.IntN(4))
-	_, err := b.call(ctx, "upload_file", map[string]any{"session_id": b.id, "path": path, "content": base64.StdEncoding.EncodeToString(content), "encoding": "base64"})
+	path := fmt.Sprintf("data-%d.bin", m.rand.IntN(4))
+	_, err := m.call(ctx, "upload_file", map[string]any{"session_id": m.id, "path": path, "content": base64.StdEncoding.EncodeToString(content), "encoding": "base64"})
 	if err != nil {
 		return err
 	}
-	a, err := b.call(ctx, "execute_command", map[string]any{"session_id": b.id, "language": b.language, "command": "sha256sum " + path, "timeout": 60})
+	a, err := m.call(ctx, "execute_command", map[string]any{"session_id": m.id, "language": m.language, "command": "sha256sum " + path, "timeout": 60})
 	if err != nil {
 		return err
 	}
-	if want := fmt.Sprintf("%x", sha256.Sum256(content)); !strings.HasPrefix(a.str("stdout"), want) && !a.is("state_lost") && !b.tally.faultSince(b.good) {
-		b.lose("has another %s than was written", path)
+	if want := fmt.Sprintf("%x", sha256.Sum256(content)); !strings.HasPrefix(a.str("stdout"), want) && !a.is("state_lost") && !m.tally.faultSince(m.good) {
+		m.lose("has another %s than was written", path)
 	}
-	_, err = b.call(ctx, "download_file", map[string]any{"session_id": b.id, "path": path})
+	_, err = m.call(ctx, "download_file", map[string]any{"session_id": m.id, "path": path})
 	return err
 }
 
 // snapshot saves a snapshot, counts on, and goes back.
-func (b *memory) snapshot(ctx context.Context) error {
-	if err := b.remember(ctx); err != nil {
+func (m *memory) snapshot(ctx context.Context) error {
+	if err := m.remember(ctx); err != nil {
 		return err
 	}
-	token, n := b.token, b.n
-	a, err := b.call(ctx, "snapshot_session", map[string]any{"session_id": b.id})
+	token, n := m.token, m.n
+	a, err := m.call(ctx, "snapshot_session", map[string]any{"session_id": m.id})
 	if err != nil {
 		return err
 	}
 	id := a.str("snapshot_id")
-	defer b.call(ctx, "delete_snapshot", map[string]any{"snapshot_id": id})
-	if b.back {
+	defer m.call(ctx, "delete_snapshot", map[string]any{"snapshot_id": id})
+	if m.back {
 		token = "" // the snapshot is of the state that was back, and its answer said so
 	}
-	if err := b.remember(ctx); err != nil {
+	if err := m.remember(ctx); err != nil {
 		return err
 	}
-	if _, err := b.call(ctx, "restore_session", map[string]any{"snapshot_id": id, "session_id": b.id}); err != nil {
-		b.back = true // unknown
+	if _, err := m.call(ctx, "restore_session", map[string]any{"snapshot_id": id, "session_id": m.id}); err != nil {
+		m.back = true // unknown
 		return err
 	}
 	// The state of the snapshot, whatever was lost before: that state is given up.
-	b.token, b.n, b.unsure, b.back, b.unheard = token, n, 0, false, false
-	return b.remember(ctx)
+	m.token, m.n, m.unsure, m.back, m.unheard = token, n, 0, false, false
+	return m.remember(ctx)
 }
 
 // fork forks the box and compares the copy.
-func (b *memory) fork(ctx context.Context) error {
-	if err := b.remember(ctx); err != nil {
+func (m *memory) fork(ctx context.Context) error {
+	if err := m.remember(ctx); err != nil {
 		return err
 	}
-	a, err := b.call(ctx, "fork_session", map[string]any{"session_id": b.id})
+	a, err := m.call(ctx, "fork_session", map[string]any{"session_id": m.id})
 	if err != nil {
 		return err
 	}
 	id := a.str("session_id")
-	defer b.call(ctx, "stop_session", map[string]any{"session_id": id})
-	if b.back {
+	defer m.call(ctx, "stop_session", map[string]any{"session_id": id})
+	if m.back {
 		return nil // the copy is of the state that was back, and the answer said so
 	}
 	code := "print(token, n)"
-	if b.language == "javascript" {
+	if m.language == "javascript" {
 		code = "console.log(globalThis.token, globalThis.n)"
 	}
-	a, err = b.call(ctx, "execute_code", map[string]any{"session_id": id, "language": b.language, "code": code, "timeout": 60})
+	a, err = m.call(ctx, "execute_code", map[string]any{"session_id": id, "language": m.language, "code": code, "timeout": 60})
 	if err != nil {
 		return err
 	}
-	if want := fmt.Sprintf("%s %d", b.token, b.n); strings.TrimSpace(a.str("stdout")) != want && !a.is("state_lost") {
-		b.lose("has a copy with %q, want %q", a.str("stdout"), want)
+	if want := fmt.Sprintf("%s %d", m.token, m.n); strings.TrimSpace(a.str("stdout")) != want && !a.is("state_lost") {
+		m.lose("has a copy with %q, want %q", a.str("stdout"), want)
 	}
 	return nil
 }
 
 // cancel cancels a call.
-func (b *memory) cancel(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(50+b.rand.IntN(1500))*time.Millisecond)
+func (m *memory) cancel(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(50+m.rand.IntN(1500))*time.Millisecond)
 	defer cancel()
-	_, err := b.call(ctx, "execute_command", map[string]any{"session_id": b.id, "language": b.language, "command": "sleep 30"})
+	_, err := m.call(ctx, "execute_command", map[string]any{"session_id": m.id, "language": m.language, "command": "sleep 30"})
 	if errors.Is(err, context.DeadlineExceeded) {
 		return nil
 	}
@@ -244,17 +244,17 @@ func (b *memory) cancel(ctx context.Context) error {
 }
 
 // vanish begins a call, and goes away without a word.
-func (b *memory) vanish() {
+func (m *memory) vanish() {
 	ctx, cancel := context.WithCancel(context.Background())
-	session, transport, err := b.connect(ctx)
+	session, transport, err := m.connect(ctx)
 	if err == nil {
 		// With a language: the call may make the box.
-		go session.CallTool(ctx, &mcp.CallToolParams{Name: "execute_command", Arguments: map[string]any{"session_id": b.id, "language": b.language, "command": "sleep 1"}})
+		go session.CallTool(ctx, &mcp.CallToolParams{Name: "execute_command", Arguments: map[string]any{"session_id": m.id, "language": m.language, "command": "sleep 1"}})
 		time.Sleep(100 * time.Millisecond)
 		transport.CloseIdleConnections()
-		b.unheard = true
-		b.tally.count(b.tally.calls, "vanished")
-		b.note("vanished during a call")
+		m.unheard = true
+		m.tally.count(m.tally.calls, "vanished")
+		m.note("vanished during a call")
 	}
 	cancel()
 }
@@ -273,37 +273,37 @@ const otherLanguage = "has the language"
 
 // remake stops the box if a call failed because it has another language: an upload, which
 // names none, has made it in place of one that was lost.
-func (b *memory) remake(ctx context.Context, text string, args map[string]any) {
-	if args["session_id"] == b.id && strings.Contains(text, otherLanguage) {
-		b.token, b.back = "", true
-		b.session.CallTool(ctx, &mcp.CallToolParams{Name: "stop_session", Arguments: map[string]any{"session_id": b.id}})
+func (m *memory) remake(ctx context.Context, text string, args map[string]any) {
+	if args["session_id"] == m.id && strings.Contains(text, otherLanguage) {
+		m.token, m.back = "", true
+		m.session.CallTool(ctx, &mcp.CallToolParams{Name: "stop_session", Arguments: map[string]any{"session_id": m.id}})
 	}
 }
 
 // call calls a tool. It connects first if there is no connection.
-func (b *memory) call(ctx context.Context, tool string, args map[string]any) (*answer, error) {
+func (m *memory) call(ctx context.Context, tool string, args map[string]any) (*answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
-	if b.session == nil {
-		session, transport, err := b.connect(context.WithoutCancel(ctx))
+	if m.session == nil {
+		session, transport, err := m.connect(context.WithoutCancel(ctx))
 		if err != nil {
 			wait(ctx, 500*time.Millisecond) // the server may be starting again
 			return nil, fmt.Errorf("connect: %w", err)
 		}
-		b.session, b.transport = session, transport
+		m.session, m.transport = session, transport
 	}
-	b.tally.count(b.tally.calls, tool)
+	m.tally.count(m.tally.calls, tool)
 	begun := time.Now()
-	res, err := b.session.CallTool(ctx, &mcp.CallToolParams{Name: tool, Arguments: args})
+	res, err := m.session.CallTool(ctx, &mcp.CallToolParams{Name: tool, Arguments: args})
 	if err != nil {
-		b.unheard = true
-		b.note("%s: %v", tool, err)
-		b.remake(ctx, err.Error(), args)
+		m.unheard = true
+		m.note("%s: %v", tool, err)
+		m.remake(ctx, err.Error(), args)
 		if ctx.Err() == nil || time.Since(begun) >= callLimit {
-			b.disconnect()
+			m.disconnect()
 		}
 		if time.Since(begun) >= callLimit {
-			b.lose("had no answer of %s after %v", tool, callLimit)
+			m.lose("had no answer of %s after %v", tool, callLimit)
 		}
 		return nil, err
 	}
@@ -320,21 +320,21 @@ func (b *memory) call(ctx context.Context, tool string, args map[string]any) (*a
 	if err != nil {
 		return nil, fmt.Errorf("decode the result of %s: %w", tool, err)
 	}
-	b.note("%s: %.300q", tool, a.text)
-	b.hear(tool, args, a, res)
+	m.note("%s: %.300q", tool, a.text)
+	m.hear(tool, args, a, res)
 	if res.IsError {
-		b.remake(ctx, a.text, args)
+		m.remake(ctx, a.text, args)
 		return nil, errors.New(a.text)
 	}
 	return a, nil
 }
 
 // hear notes what an answer says about lost state.
-func (b *memory) hear(tool string, args map[string]any, a *answer, res *mcp.CallToolResult) {
+func (m *memory) hear(tool string, args map[string]any, a *answer, res *mcp.CallToolResult) {
 	reason := ""
 	if a.is("state_lost") {
 		if reason = a.str("lost_reason"); strings.HasPrefix(reason, "stopped") {
-			b.token = "" // by the soak, before it began
+			m.token = "" // by the soak, before it began
 			return
 		}
 	}
@@ -346,30 +346,30 @@ func (b *memory) hear(tool string, args map[string]any, a *answer, res *mcp.Call
 			reason, _ = data["reason"].(string)
 		}
 	}
-	if reason == "" || args["session_id"] != b.id {
+	if reason == "" || args["session_id"] != m.id {
 		return
 	}
-	if !b.tally.faultSince(b.good) {
-		b.lose("reports a loss that no fault explains, in an answer of %s", tool)
+	if !m.tally.faultSince(m.good) {
+		m.lose("reports a loss that no fault explains, in an answer of %s", tool)
 	}
-	b.tally.count(b.tally.told, clip(reason))
-	b.token, b.back = "", true
+	m.tally.count(m.tally.told, clip(reason))
+	m.token, m.back = "", true
 }
 
 // disconnect ends the MCP session and closes its connections. The server would keep idle
 // ones for minutes, which would count as what it holds.
-func (b *memory) disconnect() {
-	b.session.Close()
-	b.transport.CloseIdleConnections()
-	b.session = nil
+func (m *memory) disconnect() {
+	m.session.Close()
+	m.transport.CloseIdleConnections()
+	m.session = nil
 }
 
 // connect opens an MCP session.
-func (b *memory) connect(ctx context.Context) (*mcp.ClientSession, *http.Transport, error) {
+func (m *memory) connect(ctx context.Context) (*mcp.ClientSession, *http.Transport, error) {
 	transport := &http.Transport{}
 	client := mcp.NewClient(&mcp.Implementation{Name: "glovebox-soak", Version: "1"}, nil)
 	session, err := client.Connect(ctx, &mcp.StreamableClientTransport{
-		Endpoint: b.server.url(), HTTPClient: &http.Client{Transport: &bearer{transport, b.server.tokens[b.owner]}}, MaxRetries: -1,
+		Endpoint: m.server.url(), HTTPClient: &http.Client{Transport: &bearer{transport, m.server.tokens[m.owner]}}, MaxRetries: -1,
 	}, nil)
 	return session, transport, err
 }

@@ -296,9 +296,9 @@ type hashing struct {
 }
 
 // Output adds a piece of output.
-func (s *hashing) Output(_ protocol.Channel, p []byte) {
-	s.n += len(p)
-	s.h.Write(p)
+func (h *hashing) Output(_ protocol.Channel, p []byte) {
+	h.n += len(p)
+	h.h.Write(p)
 }
 
 // Display is not called for commands.

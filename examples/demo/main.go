@@ -76,9 +76,9 @@ type step struct {
 	do   func(context.Context) (string, error)
 }
 
-func (d *run) step(ctx context.Context, s step) error {
-	d.count++
-	fmt.Printf("%2d  %-28s", d.count, s.name)
+func (r *run) step(ctx context.Context, s step) error {
+	r.count++
+	fmt.Printf("%2d  %-28s", r.count, s.name)
 	begin := time.Now()
 	line, err := s.do(ctx)
 	if err != nil {
@@ -86,9 +86,9 @@ func (d *run) step(ctx context.Context, s step) error {
 		return fmt.Errorf("%s: %w", s.name, err)
 	}
 	fmt.Printf("%6.2f s  %s\n", time.Since(begin).Seconds(), line)
-	if d.block != "" {
-		fmt.Printf("\n%s\n", d.block)
-		d.block = ""
+	if r.block != "" {
+		fmt.Printf("\n%s\n", r.block)
+		r.block = ""
 	}
 	return nil
 }

@@ -42,39 +42,39 @@ type run struct {
 var endpointLine = regexp.MustCompile(`https?://\S+/mcp`)
 
 // start creates the secrets that no box may see, and starts the server.
-func (d *run) start(ctx context.Context, binary string) (string, error) {
+func (r *run) start(ctx context.Context, binary string) (string, error) {
 	var err error
-	d.binary = binary
-	if d.dir, err = os.MkdirTemp("", "glovebox-demo-"); err != nil {
+	r.binary = binary
+	if r.dir, err = os.MkdirTemp("", "glovebox-demo-"); err != nil {
 		return "", err
 	}
-	d.secret = rand.Text()
-	if err := os.WriteFile(filepath.Join(d.dir, "secret.txt"), []byte(d.secret), 0o644); err != nil {
+	r.secret = rand.Text()
+	if err := os.WriteFile(filepath.Join(r.dir, "secret.txt"), []byte(r.secret), 0o644); err != nil {
 		return "", err
 	}
-	return d.launch(ctx)
+	return r.launch(ctx)
 }
 
 // launch starts the server on a free port and waits for its endpoint.
-func (d *run) launch(ctx context.Context) (string, error) {
-	d.server = exec.Command(d.binary, "serve", "--port", "0", "--state-dir", filepath.Join(d.dir, "state"), "--toolset", "all")
-	d.server.Env = append(os.Environ(), "DEMO_SECRET="+d.secret)
+func (r *run) launch(ctx context.Context) (string, error) {
+	r.server = exec.Command(r.binary, "serve", "--port", "0", "--state-dir", filepath.Join(r.dir, "state"), "--toolset", "all")
+	r.server.Env = append(os.Environ(), "DEMO_SECRET="+r.secret)
 	// Its own process group: a Ctrl-C reaches only the demo, which then stops the server.
-	d.server.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	stderr, err := d.server.StderrPipe()
+	r.server.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	stderr, err := r.server.StderrPipe()
 	if err != nil {
 		return "", err
 	}
-	if err := d.server.Start(); err != nil {
+	if err := r.server.Start(); err != nil {
 		return "", fmt.Errorf("%w (run make build first)", err)
 	}
-	d.log = &tail{}
+	r.log = &tail{}
 	found := make(chan string, 1)
-	d.exited = make(chan error, 1)
+	r.exited = make(chan error, 1)
 	go func() {
 		lines := bufio.NewScanner(stderr)
 		for lines.Scan() {
-			d.log.add(lines.Text())
+			r.log.add(lines.Text())
 			if url := endpointLine.FindString(lines.Text()); url != "" {
 				select {
 				case found <- strings.Trim(url, `",`):
@@ -83,13 +83,13 @@ func (d *run) launch(ctx context.Context) (string, error) {
 			}
 		}
 		io.Copy(io.Discard, stderr)
-		d.exited <- d.server.Wait()
+		r.exited <- r.server.Wait()
 	}()
 	select {
-	case d.endpoint = <-found:
-		return d.endpoint, nil
-	case err := <-d.exited:
-		d.exited <- err
+	case r.endpoint = <-found:
+		return r.endpoint, nil
+	case err := <-r.exited:
+		r.exited <- err
 		return "", fmt.Errorf("the server ended: %v", err)
 	case <-ctx.Done():
 		return "", fmt.Errorf("no endpoint: %w", context.Cause(ctx))
@@ -97,63 +97,63 @@ func (d *run) launch(ctx context.Context) (string, error) {
 }
 
 // connect opens an MCP session.
-func (d *run) connect(ctx context.Context) (string, error) {
+func (r *run) connect(ctx context.Context) (string, error) {
 	client := mcp.NewClient(&mcp.Implementation{Name: "glovebox-demo", Version: "1"}, nil)
 	var err error
-	d.session, err = client.Connect(ctx, &mcp.StreamableClientTransport{Endpoint: d.endpoint}, nil)
+	r.session, err = client.Connect(ctx, &mcp.StreamableClientTransport{Endpoint: r.endpoint}, nil)
 	if err != nil {
 		return "", err
 	}
-	tools, err := d.session.ListTools(ctx, nil)
+	tools, err := r.session.ListTools(ctx, nil)
 	if err != nil {
 		return "", err
 	}
 	if len(tools.Tools) == 0 {
 		return "", errors.New("the server offers no tools")
 	}
-	info := d.session.InitializeResult()
+	info := r.session.InitializeResult()
 	return fmt.Sprintf("MCP %s, %d tools", info.ProtocolVersion, len(tools.Tools)), nil
 }
 
 // stop stops the server and returns an error unless it exits with 0.
-func (d *run) stop() error {
-	if d.session != nil {
-		d.session.Close()
+func (r *run) stop() error {
+	if r.session != nil {
+		r.session.Close()
 	}
-	if d.server == nil || d.server.Process == nil {
+	if r.server == nil || r.server.Process == nil {
 		return nil
 	}
-	d.server.Process.Signal(syscall.SIGTERM)
+	r.server.Process.Signal(syscall.SIGTERM)
 	select {
-	case exit := <-d.exited:
-		d.server = nil
+	case exit := <-r.exited:
+		r.server = nil
 		if exit != nil {
 			return fmt.Errorf("the server did not end cleanly: %w", exit)
 		}
 		return nil
 	case <-time.After(30 * time.Second):
-		d.server.Process.Kill()
+		r.server.Process.Kill()
 		return errors.New("the server did not end within 30 seconds of SIGTERM")
 	}
 }
 
 // end stops the server and reports the outcome.
-func (d *run) end(err error) error {
-	if d.server != nil {
+func (r *run) end(err error) error {
+	if r.server != nil {
 		begin := time.Now()
-		err = cmp.Or(err, d.stop())
+		err = cmp.Or(err, r.stop())
 		if err == nil {
-			fmt.Printf("%2d  %-28s%6.2f s\n", d.count+1, "stop the server", time.Since(begin).Seconds())
+			fmt.Printf("%2d  %-28s%6.2f s\n", r.count+1, "stop the server", time.Since(begin).Seconds())
 		}
 	}
-	if err != nil && d.log != nil {
-		err = fmt.Errorf("%w\n\nThe server's last lines:\n%s", err, d.log)
+	if err != nil && r.log != nil {
+		err = fmt.Errorf("%w\n\nThe server's last lines:\n%s", err, r.log)
 	}
-	if d.dir != "" {
-		os.RemoveAll(d.dir)
+	if r.dir != "" {
+		os.RemoveAll(r.dir)
 	}
 	if err == nil {
-		fmt.Printf("\nAll as expected, in %.1f s. The figure is %s\n", time.Since(d.begin).Seconds(), d.figure)
+		fmt.Printf("\nAll as expected, in %.1f s. The figure is %s\n", time.Since(r.begin).Seconds(), r.figure)
 	}
 	return err
 }

@@ -23,8 +23,8 @@ type answer struct {
 }
 
 // call calls a tool. It returns an error if the tool fails.
-func (d *run) call(ctx context.Context, tool string, args map[string]any) (*answer, error) {
-	res, err := d.session.CallTool(ctx, &mcp.CallToolParams{Name: tool, Arguments: args})
+func (r *run) call(ctx context.Context, tool string, args map[string]any) (*answer, error) {
+	res, err := r.session.CallTool(ctx, &mcp.CallToolParams{Name: tool, Arguments: args})
 	if err != nil {
 		return nil, err
 	}
@@ -52,8 +52,8 @@ func (d *run) call(ctx context.Context, tool string, args map[string]any) (*answ
 
 // code runs code in a context and returns its output. It returns an error if the code
 // fails.
-func (d *run) code(ctx context.Context, contextID, code string) (string, *answer, error) {
-	a, err := d.call(ctx, "run_code", map[string]any{"context_id": contextID, "code": code})
+func (r *run) code(ctx context.Context, contextID, code string) (string, *answer, error) {
+	a, err := r.call(ctx, "run_code", map[string]any{"context_id": contextID, "code": code})
 	if err != nil {
 		return "", nil, err
 	}
@@ -72,22 +72,22 @@ func want(got, part string) error {
 	return nil
 }
 
-func (d *run) createContext(ctx context.Context) (string, error) {
-	a, err := d.call(ctx, "create_context", map[string]any{"name": "weather", "language": "python"})
+func (r *run) createContext(ctx context.Context) (string, error) {
+	a, err := r.call(ctx, "create_context", map[string]any{"name": "weather", "language": "python"})
 	if err != nil {
 		return "", err
 	}
-	d.context, _ = a.fields["context_id"].(string)
-	return d.context, want(d.context, "ctx-")
+	r.context, _ = a.fields["context_id"].(string)
+	return r.context, want(r.context, "ctx-")
 }
 
-func (d *run) upload(ctx context.Context) (string, error) {
-	_, err := d.call(ctx, "upload_file", map[string]any{"context_id": d.context, "path": "weather.csv", "content": string(d.csv)})
-	return fmt.Sprintf("weather.csv, %d bytes", len(d.csv)), err
+func (r *run) upload(ctx context.Context) (string, error) {
+	_, err := r.call(ctx, "upload_file", map[string]any{"context_id": r.context, "path": "weather.csv", "content": string(r.csv)})
+	return fmt.Sprintf("weather.csv, %d bytes", len(r.csv)), err
 }
 
-func (d *run) load(ctx context.Context) (string, error) {
-	out, _, err := d.code(ctx, d.context, `
+func (r *run) load(ctx context.Context) (string, error) {
+	out, _, err := r.code(ctx, r.context, `
 import pandas as pd
 df = pd.read_csv("weather.csv", parse_dates=["date"])
 print(f"{len(df)} days, {df.date.min():%Y-%m-%d} to {df.date.max():%Y-%m-%d}")
@@ -98,9 +98,9 @@ print(f"{len(df)} days, {df.date.min():%Y-%m-%d} to {df.date.max():%Y-%m-%d}")
 	return out, want(out, "1461 days, 2012-01-01 to 2015-12-31")
 }
 
-func (d *run) group(ctx context.Context) (string, error) {
+func (r *run) group(ctx context.Context) (string, error) {
 	// df still exists: state persists between calls.
-	out, _, err := d.code(ctx, d.context, `
+	out, _, err := r.code(ctx, r.context, `
 years = df.groupby(df.date.dt.year).agg(
     rain_mm=("precipitation", "sum"), rainy_days=("precipitation", lambda p: (p > 0).sum()),
     warmest=("temp_max", "max"), coldest=("temp_min", "min")).round(1)
@@ -111,12 +111,12 @@ print(years.to_string())
 	if err != nil {
 		return "", err
 	}
-	d.block = indent(out)
+	r.block = indent(out)
 	return "df is kept from the call before", want(out, "1226.0") // mm in 2012
 }
 
-func (d *run) plot(ctx context.Context) (string, error) {
-	_, a, err := d.code(ctx, d.context, `
+func (r *run) plot(ctx context.Context) (string, error) {
+	_, a, err := r.code(ctx, r.context, `
 import matplotlib.pyplot as plt
 month = df.groupby(df.date.dt.month)
 fig, rain = plt.subplots(figsize=(8, 4.5))
@@ -138,14 +138,14 @@ plt.show()
 	if err != nil {
 		return "", fmt.Errorf("the image is no PNG: %w", err)
 	}
-	if err := os.WriteFile(d.figure, a.images[0], 0o644); err != nil {
+	if err := os.WriteFile(r.figure, a.images[0], 0o644); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%d x %d, saved as %s", config.Width, config.Height, d.figure), nil
+	return fmt.Sprintf("%d x %d, saved as %s", config.Width, config.Height, r.figure), nil
 }
 
-func (d *run) download(ctx context.Context) (string, error) {
-	a, err := d.call(ctx, "download_file", map[string]any{"context_id": d.context, "path": "years.csv"})
+func (r *run) download(ctx context.Context) (string, error) {
+	a, err := r.call(ctx, "download_file", map[string]any{"context_id": r.context, "path": "years.csv"})
 	if err != nil {
 		return "", err
 	}
@@ -160,28 +160,28 @@ func (d *run) download(ctx context.Context) (string, error) {
 	if err := want(content, "year,rain_mm,rainy_days"); err != nil {
 		return "", err
 	}
-	path := filepath.Join(filepath.Dir(d.figure), "years.csv")
+	path := filepath.Join(filepath.Dir(r.figure), "years.csv")
 	return "saved as " + path, os.WriteFile(path, []byte(content), 0o644)
 }
 
-func (d *run) shell(ctx context.Context) (string, error) {
-	out, _, err := d.code(ctx, d.context, `!tail -n +2 weather.csv | cut -d, -f6 | sort | uniq -c | sort -rn | awk '{printf "%s %d  ", $2, $1}'`)
+func (r *run) shell(ctx context.Context) (string, error) {
+	out, _, err := r.code(ctx, r.context, `!tail -n +2 weather.csv | cut -d, -f6 | sort | uniq -c | sort -rn | awk '{printf "%s %d  ", $2, $1}'`)
 	if err != nil {
 		return "", err
 	}
 	return out, want(out, "fog 101")
 }
 
-func (d *run) javascript(ctx context.Context) (string, error) {
-	a, err := d.call(ctx, "create_context", map[string]any{"name": "weather-js", "language": "javascript"})
+func (r *run) javascript(ctx context.Context) (string, error) {
+	a, err := r.call(ctx, "create_context", map[string]any{"name": "weather-js", "language": "javascript"})
 	if err != nil {
 		return "", err
 	}
 	id, _ := a.fields["context_id"].(string)
-	if _, err := d.call(ctx, "upload_file", map[string]any{"context_id": id, "path": "weather.csv", "content": string(d.csv)}); err != nil {
+	if _, err := r.call(ctx, "upload_file", map[string]any{"context_id": id, "path": "weather.csv", "content": string(r.csv)}); err != nil {
 		return "", err
 	}
-	out, _, err := d.code(ctx, id, `
+	out, _, err := r.code(ctx, id, `
 const fs = require("node:fs/promises");
 const rows = (await fs.readFile("weather.csv", "utf8")).trim().split("\n").slice(1).map(l => l.split(","));
 let dry = 0, best = 0, end = "";
@@ -195,8 +195,8 @@ console.log("longest dry spell: " + best + " days, until " + end);
 }
 
 // escapeFile looks for a file and an environment variable of the host.
-func (d *run) escapeFile(ctx context.Context) (string, error) {
-	out, _, err := d.code(ctx, d.context, fmt.Sprintf(`
+func (r *run) escapeFile(ctx context.Context) (string, error) {
+	out, _, err := r.code(ctx, r.context, fmt.Sprintf(`
 import glob, os
 found, secret = [], %q
 def look(path):
@@ -208,7 +208,7 @@ def look(path):
 first = look(%q)
 for path in ["/etc/shadow", *glob.glob("/proc/*/environ"), *glob.glob("/proc/*/root/tmp/*/secret.txt")]: look(path)
 print("FOUND" if found or secret in str(os.environ) else "refused:", found or first)
-`, d.secret, filepath.Join(d.dir, "secret.txt")))
+`, r.secret, filepath.Join(r.dir, "secret.txt")))
 	if err != nil {
 		return "", err
 	}
@@ -218,12 +218,12 @@ print("FOUND" if found or secret in str(os.environ) else "refused:", found or fi
 
 // escapeNetwork tries to reach the internet, the cloud metadata address and the server
 // itself on the host's loopback interface.
-func (d *run) escapeNetwork(ctx context.Context) (string, error) {
-	own, err := url.Parse(d.endpoint)
+func (r *run) escapeNetwork(ctx context.Context) (string, error) {
+	own, err := url.Parse(r.endpoint)
 	if err != nil {
 		return "", err
 	}
-	out, _, err := d.code(ctx, d.context, fmt.Sprintf(`
+	out, _, err := r.code(ctx, r.context, fmt.Sprintf(`
 import socket
 reached, why = [], ""
 for host, port in [("1.1.1.1", 443), ("169.254.169.254", 80), ("127.0.0.1", %s), ("example.com", 80)]:
@@ -241,8 +241,8 @@ print("REACHED" if reached else "refused:", reached or why)
 }
 
 // escapeForkBomb starts a fork bomb in a separate box.
-func (d *run) escapeForkBomb(ctx context.Context) (string, error) {
-	a, err := d.call(ctx, "execute_command", map[string]any{
+func (r *run) escapeForkBomb(ctx context.Context) (string, error) {
+	a, err := r.call(ctx, "execute_command", map[string]any{
 		"session_id": "bomb", "timeout": 3,
 		"command": "bomb() { bomb | bomb & }; (bomb) >/dev/null 2>&1; sleep 1; echo lit",
 	})
@@ -250,7 +250,7 @@ func (d *run) escapeForkBomb(ctx context.Context) (string, error) {
 	if err == nil && strings.Contains(a.text, "lit") {
 		what = "contained"
 	}
-	a, err = d.call(ctx, "execute_command", map[string]any{"session_id": "bomb", "command": "echo well"})
+	a, err = r.call(ctx, "execute_command", map[string]any{"session_id": "bomb", "command": "echo well"})
 	if err != nil {
 		return "", fmt.Errorf("its own box is hurt: %w", err)
 	}
@@ -258,34 +258,34 @@ func (d *run) escapeForkBomb(ctx context.Context) (string, error) {
 		what = "its own box ended"
 	}
 	// In any case, the server and the other boxes must work.
-	out, _, err := d.code(ctx, d.context, `print(len(df))`)
+	out, _, err := r.code(ctx, r.context, `print(len(df))`)
 	if err != nil {
 		return "", fmt.Errorf("the box next door is hurt: %w", err)
 	}
 	if err := want(out, "1461"); err != nil {
 		return "", err
 	}
-	_, err = d.call(ctx, "stop_session", map[string]any{"session_id": "bomb"})
+	_, err = r.call(ctx, "stop_session", map[string]any{"session_id": "bomb"})
 	return what + "; the box next door did not notice", err
 }
 
 // aftermath checks that the box, its state and the server are unharmed.
-func (d *run) aftermath(ctx context.Context) (string, error) {
-	out, _, err := d.code(ctx, d.context, `print(len(df), years.rain_mm.idxmax())`)
+func (r *run) aftermath(ctx context.Context) (string, error) {
+	out, _, err := r.code(ctx, r.context, `print(len(df), years.rain_mm.idxmax())`)
 	if err != nil {
 		return "", err
 	}
 	if err := want(out, "1461 "); err != nil {
 		return "", err
 	}
-	a, err := d.call(ctx, "list_contexts", nil)
+	a, err := r.call(ctx, "list_contexts", nil)
 	if err != nil {
 		return "", err
 	}
 	if total, _ := a.fields["total"].(float64); total != 2 {
 		return "", fmt.Errorf("got %v contexts, want 2", a.fields["total"])
 	}
-	if _, err := d.session.ListTools(ctx, nil); err != nil {
+	if _, err := r.session.ListTools(ctx, nil); err != nil {
 		return "", fmt.Errorf("the server does not answer: %w", err)
 	}
 	return "variables, both contexts and the server", nil

@@ -7,58 +7,58 @@ import (
 )
 
 // fork changes a copy of the context and checks that the original is unchanged.
-func (d *run) fork(ctx context.Context) (string, error) {
-	a, err := d.call(ctx, "fork_context", map[string]any{"context_id": d.context, "name": "another way"})
+func (r *run) fork(ctx context.Context) (string, error) {
+	a, err := r.call(ctx, "fork_context", map[string]any{"context_id": r.context, "name": "another way"})
 	if err != nil {
 		return "", err
 	}
 	copied, _ := a.fields["context_id"].(string)
-	there, _, err := d.code(ctx, copied, `df = df[df.weather == "rain"]; print(len(df))`)
+	there, _, err := r.code(ctx, copied, `df = df[df.weather == "rain"]; print(len(df))`)
 	if err != nil {
 		return "", err
 	}
-	here, _, err := d.code(ctx, d.context, `print(len(df))`)
+	here, _, err := r.code(ctx, r.context, `print(len(df))`)
 	if err != nil {
 		return "", err
 	}
 	if there == here {
 		return "", fmt.Errorf("both have %s rows", here)
 	}
-	_, err = d.call(ctx, "stop_context", map[string]any{"context_id": copied})
+	_, err = r.call(ctx, "stop_context", map[string]any{"context_id": copied})
 	return fmt.Sprintf("the copy has %s rows, the original %s", there, here), err
 }
 
 // rollBack destroys the data and restores a snapshot.
-func (d *run) rollBack(ctx context.Context) (string, error) {
-	a, err := d.call(ctx, "snapshot_context", map[string]any{"context_id": d.context, "name": "before"})
+func (r *run) rollBack(ctx context.Context) (string, error) {
+	a, err := r.call(ctx, "snapshot_context", map[string]any{"context_id": r.context, "name": "before"})
 	if err != nil {
 		return "", err
 	}
-	if _, _, err := d.code(ctx, d.context, `import os; os.remove("weather.csv"); df = None; print("spoilt")`); err != nil {
+	if _, _, err := r.code(ctx, r.context, `import os; os.remove("weather.csv"); df = None; print("spoilt")`); err != nil {
 		return "", err
 	}
-	if _, err := d.call(ctx, "restore_context", map[string]any{"snapshot_id": a.fields["snapshot_id"], "context_id": d.context}); err != nil {
+	if _, err := r.call(ctx, "restore_context", map[string]any{"snapshot_id": a.fields["snapshot_id"], "context_id": r.context}); err != nil {
 		return "", err
 	}
-	out, _, err := d.code(ctx, d.context, `import os; print(len(df), os.path.getsize("weather.csv"))`)
+	out, _, err := r.code(ctx, r.context, `import os; print(len(df), os.path.getsize("weather.csv"))`)
 	if err != nil {
 		return "", err
 	}
-	return "variables and files are back", want(out, fmt.Sprintf("1461 %d", len(d.csv)))
+	return "variables and files are back", want(out, fmt.Sprintf("1461 %d", len(r.csv)))
 }
 
 // restart stops the server and starts another one, which must have the same contexts.
-func (d *run) restart(ctx context.Context) (string, error) {
-	if err := d.stop(); err != nil {
+func (r *run) restart(ctx context.Context) (string, error) {
+	if err := r.stop(); err != nil {
 		return "", err
 	}
-	if _, err := d.launch(ctx); err != nil {
+	if _, err := r.launch(ctx); err != nil {
 		return "", err
 	}
-	if _, err := d.connect(ctx); err != nil {
+	if _, err := r.connect(ctx); err != nil {
 		return "", err
 	}
-	out, _, err := d.code(ctx, d.context, `print(len(df))`)
+	out, _, err := r.code(ctx, r.context, `print(len(df))`)
 	if err != nil {
 		return "", err
 	}

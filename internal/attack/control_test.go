@@ -165,24 +165,24 @@ func TestControl_SlowEngine(t *testing.T) {
 // trusting is an engine that restores any snapshot.
 type trusting struct{ engine.Engine }
 
-func (e trusting) Unwrap() engine.Engine { return e.Engine }
+func (t trusting) Unwrap() engine.Engine { return t.Engine }
 
-func (e trusting) Snapshot(_ context.Context, _, dir string) (string, error) {
+func (t trusting) Snapshot(_ context.Context, _, dir string) (string, error) {
 	return "", errors.Join(os.WriteFile(filepath.Join(dir, "manifest.json"), []byte("{}"), 0o600),
 		os.WriteFile(filepath.Join(dir, "pages"), make([]byte, 4096), 0o600))
 }
 
-func (e trusting) Restore(ctx context.Context, id string, spec *engine.Spec, _ engine.Snapshot) (engine.Guest, error) {
-	return e.Create(ctx, id, spec)
+func (t trusting) Restore(ctx context.Context, id string, spec *engine.Spec, _ engine.Snapshot) (engine.Guest, error) {
+	return t.Create(ctx, id, spec)
 }
 
-func (e trusting) InspectSnapshot(context.Context, engine.Snapshot) (engine.SnapshotInfo, error) {
+func (t trusting) InspectSnapshot(context.Context, engine.Snapshot) (engine.SnapshotInfo, error) {
 	return engine.SnapshotInfo{}, nil
 }
 
-func (e trusting) CheckSnapshot(context.Context, *engine.Spec, engine.Snapshot) error { return nil }
+func (t trusting) CheckSnapshot(context.Context, *engine.Spec, engine.Snapshot) error { return nil }
 
-func (e trusting) RemoveSnapshot(context.Context, engine.Snapshot) error { return nil }
+func (t trusting) RemoveSnapshot(context.Context, engine.Snapshot) error { return nil }
 
 func TestControl_TrustingEngine(t *testing.T) {
 	for _, id := range []string{"snapshot/truncated", "snapshot/no-manifest", "snapshot/symlink"} {

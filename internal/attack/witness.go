@@ -140,18 +140,18 @@ func (w *witness) watch(ctx context.Context) *watch {
 // keepAsking asks until ctx ends or an answer is late. Other programs of the machine
 // may delay a single answer: it counts as late if the next one is late as well or if
 // it took muchTooLate times as long as allowed.
-func (s *watch) keepAsking(ctx context.Context, q question, allowed time.Duration) {
+func (w *watch) keepAsking(ctx context.Context, q question, allowed time.Duration) {
 	for ctx.Err() == nil {
 		for attempt := 1; ; attempt++ {
 			took, err := q.ask(context.WithoutCancel(ctx))
-			s.mu.Lock()
-			s.worst.add(q.name, took)
-			s.mu.Unlock()
+			w.mu.Lock()
+			w.worst.add(q.name, took)
+			w.mu.Unlock()
 			if err == nil && took <= allowed {
 				break
 			}
 			if attempt == 2 || took > muchTooLate*allowed {
-				s.record(q, took, allowed, err)
+				w.record(q, took, allowed, err)
 				return
 			}
 		}
@@ -162,21 +162,21 @@ func (s *watch) keepAsking(ctx context.Context, q question, allowed time.Duratio
 	}
 }
 
-func (s *watch) record(q question, took, allowed time.Duration, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (w *watch) record(q question, took, allowed time.Duration, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if err != nil {
-		s.late = append(s.late, fmt.Sprintf("%s does not answer: %v", q.name, err))
+		w.late = append(w.late, fmt.Sprintf("%s does not answer: %v", q.name, err))
 		return
 	}
-	s.late = append(s.late, fmt.Sprintf("%s answers after %v; %v are allowed", q.name, took.Round(time.Millisecond), allowed))
+	w.late = append(w.late, fmt.Sprintf("%s answers after %v; %v are allowed", q.name, took.Round(time.Millisecond), allowed))
 }
 
 // stop ends the watch and returns the worst answers and what was late.
-func (s *watch) stop() (Answers, []string) {
-	s.cancel()
-	s.wg.Wait()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.worst, s.late
+func (w *watch) stop() (Answers, []string) {
+	w.cancel()
+	w.wg.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.worst, w.late
 }

@@ -34,39 +34,39 @@ const parkedPatience = time.Second
 // enter returns nil when the caller is in, which must then leave. It returns
 // errQueueFull at once, or the cause of ctx, or errEnded when dead is closed, or errParked
 // when the call that is in has been parked for a while.
-func (g *callQueue) enter(ctx context.Context, dead <-chan struct{}) error {
-	g.mu.Lock()
-	if g.free > 0 {
-		g.free--
-		g.mu.Unlock()
+func (q *callQueue) enter(ctx context.Context, dead <-chan struct{}) error {
+	q.mu.Lock()
+	if q.free > 0 {
+		q.free--
+		q.mu.Unlock()
 		return nil
 	}
-	if len(g.queue) >= g.maxQueue {
-		g.mu.Unlock()
+	if len(q.queue) >= q.maxQueue {
+		q.mu.Unlock()
 		return errQueueFull
 	}
 	turn := make(chan struct{})
-	g.queue = append(g.queue, turn)
-	g.mu.Unlock()
+	q.queue = append(q.queue, turn)
+	q.mu.Unlock()
 
-	err := g.wait(ctx, turn, dead)
+	err := q.wait(ctx, turn, dead)
 	if err == nil {
 		return nil
 	}
-	g.mu.Lock()
-	i := slices.Index(g.queue, turn)
+	q.mu.Lock()
+	i := slices.Index(q.queue, turn)
 	if i >= 0 {
-		g.queue = slices.Delete(g.queue, i, i+1)
+		q.queue = slices.Delete(q.queue, i, i+1)
 	}
-	g.mu.Unlock()
+	q.mu.Unlock()
 	if i < 0 { // let in meanwhile: pass it on
-		g.leave()
+		q.leave()
 	}
 	return err
 }
 
 // wait waits until turn is closed.
-func (g *callQueue) wait(ctx context.Context, turn, dead <-chan struct{}) error {
+func (q *callQueue) wait(ctx context.Context, turn, dead <-chan struct{}) error {
 	for {
 		select {
 		case <-turn:
@@ -75,7 +75,7 @@ func (g *callQueue) wait(ctx context.Context, turn, dead <-chan struct{}) error 
 			return context.Cause(ctx)
 		case <-dead:
 			return errEnded
-		case <-g.parked.opened():
+		case <-q.parked.opened():
 		}
 		patience := time.NewTimer(parkedPatience)
 		select {
@@ -88,7 +88,7 @@ func (g *callQueue) wait(ctx context.Context, turn, dead <-chan struct{}) error 
 		case <-dead:
 			patience.Stop()
 			return errEnded
-		case <-g.parked.closed():
+		case <-q.parked.closed():
 			patience.Stop()
 		case <-patience.C:
 			return errParked
@@ -97,22 +97,22 @@ func (g *callQueue) wait(ctx context.Context, turn, dead <-chan struct{}) error 
 }
 
 // leave lets the next one in.
-func (g *callQueue) leave() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if len(g.queue) == 0 {
-		g.free++
+func (q *callQueue) leave() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.queue) == 0 {
+		q.free++
 		return
 	}
-	close(g.queue[0])
-	g.queue = slices.Delete(g.queue, 0, 1)
+	close(q.queue[0])
+	q.queue = slices.Delete(q.queue, 0, 1)
 }
 
 // waiting returns how many wait.
-func (g *callQueue) waiting() int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return len(g.queue)
+func (q *callQueue) waiting() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.queue)
 }
 
 // A gate is open or closed; its zero value is closed. Its methods may be called concurrently.

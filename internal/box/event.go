@@ -42,14 +42,14 @@ type diskUse struct {
 	bytes      int64
 }
 
-func (d *records) use() diskUse {
+func (recs *records) use() diskUse {
 	u := diskUse{hibernated: map[Class]int{}}
-	if !d.hibernates() {
+	if !recs.hibernates() {
 		return u
 	}
-	records, err := d.parts.Snapshots.List(nil)
+	records, err := recs.parts.Snapshots.List(nil)
 	if err != nil {
-		d.log.Warn("snapshots not counted", logkey.Error, err)
+		recs.log.Warn("snapshots not counted", logkey.Error, err)
 	}
 	for _, r := range records {
 		u.bytes += r.Bytes

@@ -135,15 +135,15 @@ func (r *registry) hostVictimLocked() *Box {
 
 // evictForHost evicts one box because the host is short of memory, and returns it; nil
 // if there is none to evict.
-func (p *maintainer) evictForHost() *Box {
-	p.reg.mu.Lock()
-	defer p.reg.mu.Unlock()
-	if !p.cfg().Evict || p.reg.phase != phaseOpen {
+func (m *maintainer) evictForHost() *Box {
+	m.reg.mu.Lock()
+	defer m.reg.mu.Unlock()
+	if !m.cfg().Evict || m.reg.phase != phaseOpen {
 		return nil
 	}
-	b := p.reg.hostVictimLocked()
+	b := m.reg.hostVictimLocked()
 	if b != nil {
-		p.life.unloadLocked(b, ReasonEvicted, "the host was short of memory")
+		m.life.unloadLocked(b, ReasonEvicted, "the host was short of memory")
 	}
 	return b
 }

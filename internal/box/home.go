@@ -60,27 +60,27 @@ var errNoHome = errors.New("its files were not stored apart from its memory")
 // that is there. prev is the directory of the box's earlier snapshot, or "": what
 // has not changed since is linked from there, and what cannot be had now is taken
 // from there as it was. A box whose files cannot be stored is written all the same.
-func (d *records) saveHome(ctx context.Context, b *Box, prev, dir string) {
+func (recs *records) saveHome(ctx context.Context, b *Box, prev, dir string) {
 	ctx, cancel := context.WithTimeoutCause(ctx, homeTimeout, fmt.Errorf("no answer within %v", homeTimeout))
 	defer cancel()
-	err := d.archiveHome(ctx, b, prev, dir)
+	err := recs.archiveHome(ctx, b, prev, dir)
 	if err == nil || b.ended() && context.Cause(ctx) != nil {
 		return
 	}
-	d.log.Warn("files of the box not stored apart from its memory", logkey.Guest, b.guestID, logkey.Error, err)
+	recs.log.Warn("files of the box not stored apart from its memory", logkey.Guest, b.guestID, logkey.Error, err)
 	if prev == "" {
 		return
 	}
 	if info, err := readHomeInfo(prev); err == nil {
 		if err := linkHome(prev, dir, info); err != nil {
-			d.log.Warn("earlier files of the box not kept", logkey.Guest, b.guestID, logkey.Error, err)
+			recs.log.Warn("earlier files of the box not kept", logkey.Guest, b.guestID, logkey.Error, err)
 		}
 	}
 }
 
-func (d *records) archiveHome(ctx context.Context, b *Box, prev, dir string) error {
+func (recs *records) archiveHome(ctx context.Context, b *Box, prev, dir string) error {
 	ask := protocol.Backup{MaxBytes: int64(b.flavor.Limits().DiskMB) << 20}
-	for _, v := range d.parts.Machines.Volumes {
+	for _, v := range recs.parts.Machines.Volumes {
 		ask.Exclude = append(ask.Exclude, v.Guest)
 	}
 	before, err := readHomeInfo(prev)

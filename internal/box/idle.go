@@ -44,34 +44,34 @@ type load struct {
 }
 
 // maintains reports whether idle boxes are written to disk or paused.
-func (p *maintainer) maintains() bool {
-	return p.cfg().PauseAfter > 0 && (p.hibernates() || p.parts.Machines.Pauses())
+func (m *maintainer) maintains() bool {
+	return m.cfg().PauseAfter > 0 && (m.hibernates() || m.parts.Machines.Pauses())
 }
 
 // checkIdle writes boxes to disk that were unused for a while and use no CPU, so that little is
 // lost if the server is killed, and pauses them, so that they take no CPU. New boxes are
 // written soon after their first call, boxes in steady use in between. It returns when it has
 // to be called again; checkInLocked may make that earlier.
-func (p *maintainer) checkIdle() (next time.Duration) {
-	next = p.cfg().tick()
-	p.reg.mu.Lock()
-	defer p.reg.mu.Unlock()
-	if p.maintains() && p.reg.phase == phaseOpen {
-		for _, b := range p.reg.boxes {
+func (m *maintainer) checkIdle() (next time.Duration) {
+	next = m.cfg().tick()
+	m.reg.mu.Lock()
+	defer m.reg.mu.Unlock()
+	if m.maintains() && m.reg.phase == phaseOpen {
+		for _, b := range m.reg.boxes {
 			if b.state == stateReady && len(b.use.pins) == 0 && !b.idle.working {
-				next = min(next, p.maintainLocked(b))
+				next = min(next, m.maintainLocked(b))
 			}
 		}
 	}
 	next = max(next, 0)
-	p.nextCheck = time.Now().Add(next)
+	m.nextCheck = time.Now().Add(next)
 	return next
 }
 
 // maintainLocked begins the work that is due on an idle box, and returns the time until
 // more may be due.
-func (p *maintainer) maintainLocked(b *Box) (next time.Duration) {
-	next = p.cfg().tick()
+func (m *maintainer) maintainLocked(b *Box) (next time.Duration) {
+	next = m.cfg().tick()
 	due := func(left time.Duration) bool {
 		if left > 0 {
 			next = min(next, left)
@@ -80,23 +80,23 @@ func (p *maintainer) maintainLocked(b *Box) (next time.Duration) {
 	}
 	begin := func(do func(*Box)) {
 		b.idle.working = true
-		p.wg.Go(func() {
-			defer p.finished(b)
+		m.wg.Go(func() {
+			defer m.finished(b)
 			do(b)
 		})
 	}
-	pause, gap := p.cfg().PauseAfter, p.cfg().PauseAfter/4
-	idle, sampled := p.now().Sub(b.use.lastUsed), !b.idle.load.at.IsZero()
+	pause, gap := m.cfg().PauseAfter, m.cfg().PauseAfter/4
+	idle, sampled := m.now().Sub(b.use.lastUsed), !b.idle.load.at.IsZero()
 	switch {
 	case !sampled && due(pause-gap-idle): // to compare with before pausing
-		begin(p.sampleLoad)
+		begin(m.sampleLoad)
 	case sampled && due(pause-idle) && due(gap-time.Since(b.idle.load.at)):
-		begin(p.saveAndPause)
-	case b.disk.seq == 0 && !b.disk.early && b.worthSavingLocked() && due(saveGap-idle) && p.earlyAllowedLocked(due):
-		b.disk.early, p.earlyBusy = true, true
-		begin(p.saveEarly)
-	case b.disk.seq != b.use.seq && due(saveGap-idle) && due(b.saveEveryLocked()-p.now().Sub(b.disk.at)) && due(b.disk.retry.Sub(p.now())):
-		begin(func(b *Box) { p.save(b) })
+		begin(m.saveAndPause)
+	case b.disk.seq == 0 && !b.disk.early && b.worthSavingLocked() && due(saveGap-idle) && m.earlyAllowedLocked(due):
+		b.disk.early, m.earlyBusy = true, true
+		begin(m.saveEarly)
+	case b.disk.seq != b.use.seq && due(saveGap-idle) && due(b.saveEveryLocked()-m.now().Sub(b.disk.at)) && due(b.disk.retry.Sub(m.now())):
+		begin(func(b *Box) { m.save(b) })
 	}
 	return next
 }
@@ -114,106 +114,106 @@ func (b *Box) worthSavingLocked() bool {
 // earlyAllowedLocked reports whether a new box may be written. It calls due with the
 // time after which it may, if that is known: the ends of the write of another new box
 // and of the start of the last box wake the maintainer.
-func (p *maintainer) earlyAllowedLocked(due func(time.Duration) bool) bool {
-	return !p.earlyBusy && p.reg.starting == 0 && due(time.Until(p.earlyNext))
+func (m *maintainer) earlyAllowedLocked(due func(time.Duration) bool) bool {
+	return !m.earlyBusy && m.reg.starting == 0 && due(time.Until(m.earlyNext))
 }
 
 // checkInLocked schedules checkIdle within d. The caller holds reg.mu.
-func (p *maintainer) checkInLocked(d time.Duration) {
+func (m *maintainer) checkInLocked(d time.Duration) {
 	at := time.Now().Add(d)
-	if !at.Before(p.nextCheck) {
+	if !at.Before(m.nextCheck) {
 		return
 	}
-	p.nextCheck = at
+	m.nextCheck = at
 	select {
-	case p.wake <- struct{}{}:
+	case m.wake <- struct{}{}:
 	default: // the maintainer is about to see the new time
 	}
 }
 
 // callEnded schedules checkIdle for the next pause of a box that was not written yet.
-func (p *maintainer) callEnded(b *Box) {
-	p.reg.mu.Lock()
-	defer p.reg.mu.Unlock()
+func (m *maintainer) callEnded(b *Box) {
+	m.reg.mu.Lock()
+	defer m.reg.mu.Unlock()
 	if !b.disk.early {
-		p.checkInLocked(saveGap)
+		m.checkInLocked(saveGap)
 	}
 }
 
 // finished notes that a goroutine of the maintainer has finished its work on a box.
-func (p *maintainer) finished(b *Box) {
-	p.reg.mu.Lock()
-	defer p.reg.mu.Unlock()
+func (m *maintainer) finished(b *Box) {
+	m.reg.mu.Lock()
+	defer m.reg.mu.Unlock()
 	b.idle.working = false
-	p.checkInLocked(0)
+	m.checkInLocked(0)
 }
 
 // sampleLoad samples the CPU time of a box.
-func (p *maintainer) sampleLoad(b *Box) {
-	ctx, cancel := context.WithTimeout(p.base, powerTimeout)
+func (m *maintainer) sampleLoad(b *Box) {
+	ctx, cancel := context.WithTimeout(m.base, powerTimeout)
 	defer cancel()
-	p.isIdle(ctx, b)
+	m.isIdle(ctx, b)
 }
 
 // saveEarly writes a new box for the first time.
-func (p *maintainer) saveEarly(b *Box) {
+func (m *maintainer) saveEarly(b *Box) {
 	begun := time.Now()
-	p.save(b)
-	p.reg.mu.Lock()
-	defer p.reg.mu.Unlock()
-	p.earlyBusy, p.earlyNext = false, time.Now().Add(min(earlyGap*time.Since(begun), earlyGapMax))
+	m.save(b)
+	m.reg.mu.Lock()
+	defer m.reg.mu.Unlock()
+	m.earlyBusy, m.earlyNext = false, time.Now().Add(min(earlyGap*time.Since(begun), earlyGapMax))
 }
 
 // save writes a box to disk that stays in memory, and reports whether there is nothing
 // left to write.
-func (p *maintainer) save(b *Box) bool {
-	if !p.hibernates() {
+func (m *maintainer) save(b *Box) bool {
+	if !m.hibernates() {
 		return true
 	}
-	p.reg.mu.Lock()
+	m.reg.mu.Lock()
 	wait := b.backoffLocked()
-	p.reg.mu.Unlock()
-	return !wait && p.life.save(p.base, b, p.life.records.writes.enter(b.key.owner))
+	m.reg.mu.Unlock()
+	return !wait && m.life.save(m.base, b, m.life.records.writes.enter(b.key.owner))
 }
 
 // saveAndPause writes an idle box to disk and pauses it.
-func (p *maintainer) saveAndPause(b *Box) {
-	p.reg.mu.Lock()
+func (m *maintainer) saveAndPause(b *Box) {
+	m.reg.mu.Lock()
 	seq, unsaved := b.use.seq, b.disk.seq != b.use.seq
-	p.reg.mu.Unlock()
-	ctx, cancel := context.WithTimeout(p.base, powerTimeout)
+	m.reg.mu.Unlock()
+	ctx, cancel := context.WithTimeout(m.base, powerTimeout)
 	defer cancel()
-	if !p.isIdle(ctx, b) {
+	if !m.isIdle(ctx, b) {
 		// A box that computes is not paused, but without calls nothing else would write it.
 		if unsaved {
-			p.save(b)
+			m.save(b)
 		}
 		return
 	}
-	if !p.save(b) {
+	if !m.save(b) {
 		return
 	}
-	if p.parts.Machines.Pauses() {
-		if err := b.pause(p.base, seq); err != nil && !b.ended() {
-			p.log.Warn("idle box not paused", logkey.Guest, b.guestID, logkey.Error, err)
+	if m.parts.Machines.Pauses() {
+		if err := b.pause(m.base, seq); err != nil && !b.ended() {
+			m.log.Warn("idle box not paused", logkey.Guest, b.guestID, logkey.Error, err)
 		}
 	}
 }
 
 // isIdle samples the CPU time of the box, and reports whether it used almost none since
 // the last sample and transfers no data. After the first sample it reports false.
-func (p *maintainer) isIdle(ctx context.Context, b *Box) bool {
-	p.reg.mu.Lock()
+func (m *maintainer) isIdle(ctx context.Context, b *Box) bool {
+	m.reg.mu.Lock()
 	seq := b.use.seq
-	p.reg.mu.Unlock()
+	m.reg.mu.Unlock()
 	stats, err := b.machine.Stats(ctx)
 	active := b.network.active()
-	p.reg.mu.Lock()
-	defer p.reg.mu.Unlock()
+	m.reg.mu.Lock()
+	defer m.reg.mu.Unlock()
 	if b.use.seq != seq {
 		return false // a call used the CPU time
 	}
-	if active && p.now().Sub(b.use.lastUsed) < activeNetwork {
+	if active && m.now().Sub(b.use.lastUsed) < activeNetwork {
 		b.idle.load = load{at: time.Now(), cpu: stats.CPU}
 		return false
 	}

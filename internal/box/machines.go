@@ -65,9 +65,9 @@ type booted struct {
 }
 
 // noteData caches the state of the record, so that no one does disk I/O under a lock.
-func (made *booted) noteData() {
-	if made.record != nil {
-		made.data, made.saved = made.record.Dir() != "", made.record.Meta().Saved
+func (b *booted) noteData() {
+	if b.record != nil {
+		b.data, b.saved = b.record.Dir() != "", b.record.Meta().Saved
 	}
 }
 

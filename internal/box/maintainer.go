@@ -25,69 +25,69 @@ type maintainer struct {
 }
 
 // run works until the Manager ends.
-func (p *maintainer) run() {
-	p.sweepDisk()
-	p.shareTombstones(p.base)
-	tick := p.cfg().tick()
-	p.reg.mu.Lock()
-	p.nextCheck = time.Now().Add(tick)
-	p.reg.mu.Unlock()
+func (m *maintainer) run() {
+	m.sweepDisk()
+	m.shareTombstones(m.base)
+	tick := m.cfg().tick()
+	m.reg.mu.Lock()
+	m.nextCheck = time.Now().Add(tick)
+	m.reg.mu.Unlock()
 	timer := time.NewTimer(tick)
 	defer timer.Stop()
 	for swept, ticked := time.Now(), time.Now(); ; {
 		select {
 		case <-timer.C:
-		case <-p.wake:
-			timer.Reset(p.untilCheck())
+		case <-m.wake:
+			timer.Reset(m.untilCheck())
 			continue
-		case <-p.base.Done():
+		case <-m.base.Done():
 			return
 		}
 		if time.Since(ticked) >= tick {
 			ticked = time.Now()
-			p.freeHostMemory()
+			m.freeHostMemory()
 		}
-		if time.Since(swept) >= p.cfg().CleanupInterval {
+		if time.Since(swept) >= m.cfg().CleanupInterval {
 			swept = time.Now()
-			p.sweep()
-			p.sweepDisk()
-			p.shareTombstones(p.base)
+			m.sweep()
+			m.sweepDisk()
+			m.shareTombstones(m.base)
 		}
-		timer.Reset(p.checkIdle())
+		timer.Reset(m.checkIdle())
 	}
 }
 
 // untilCheck returns the time until checkIdle has to be called.
-func (p *maintainer) untilCheck() time.Duration {
-	p.reg.mu.Lock()
-	defer p.reg.mu.Unlock()
-	return max(0, time.Until(p.nextCheck))
+func (m *maintainer) untilCheck() time.Duration {
+	m.reg.mu.Lock()
+	defer m.reg.mu.Unlock()
+	return max(0, time.Until(m.nextCheck))
 }
 
 // sweep takes expired boxes out of memory and drops old tombstones.
-func (p *maintainer) sweep() {
-	p.reg.mu.Lock()
-	defer p.reg.mu.Unlock()
-	if p.reg.phase == phaseClosed {
+func (m *maintainer) sweep() {
+	m.reg.mu.Lock()
+	defer m.reg.mu.Unlock()
+	if m.reg.phase == phaseClosed {
 		return
 	}
-	for _, b := range p.reg.boxes {
-		p.life.expireLocked(b)
+	for _, b := range m.reg.boxes {
+		m.life.expireLocked(b)
 	}
-	p.reg.tombstones.sweep()
+	m.reg.tombstones.sweep()
 }
 
 // sweepDisk removes records that are too old or too many, and those of boxes that were lost
 // with a server.
-func (p *maintainer) sweepDisk() {
-	if !p.hibernates() {
+func (m *maintainer) sweepDisk() {
+	if !m.hibernates() {
 		return
 	}
 	// The store calls lifecycle.remember first.
-	if _, err := p.parts.Snapshots.Sweep(p.base); err != nil && p.base.Err() == nil {
-		p.log.Warn("snapshots not cleaned up", logkey.Error, err)
+	if _, err := m.parts.Snapshots.Sweep(m.base); err != nil && m.base.Err() == nil {
+		m.log.Warn("snapshots not cleaned up", logkey.Error, err)
 	}
-	p.reg.notify() // it held each record for a moment
+	m.reg.notify() // it held each record for a moment
 }
 
 // expireLocked takes a box out of memory if it was unused for the idle timeout, and

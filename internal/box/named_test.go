@@ -123,9 +123,9 @@ func TestNamed_StartIsLogged(t *testing.T) {
 // startLines gets the lines of a log about started boxes.
 type startLines chan string
 
-func (c startLines) Write(p []byte) (int, error) {
+func (l startLines) Write(p []byte) (int, error) {
 	if strings.Contains(string(p), `msg="box started"`) {
-		c <- string(p)
+		l <- string(p)
 	}
 	return len(p), nil
 }

@@ -25,9 +25,9 @@ const (
 // waitForCapacity waits until the pool may make a machine without slowing down boxes: no
 // box is being made and there is memory for one more. The registry signals the end of a
 // start and of a box; the host's memory is polled.
-func (p *maintainer) waitForCapacity(ctx context.Context) error {
+func (m *maintainer) waitForCapacity(ctx context.Context) error {
 	for {
-		changed, busy := p.busy()
+		changed, busy := m.busy()
 		if !busy && !memoryLow() {
 			return nil
 		}
@@ -46,33 +46,33 @@ func (p *maintainer) waitForCapacity(ctx context.Context) error {
 
 // busy reports whether boxes are being made, or the configured memory is used up, and
 // returns a channel that is closed when that may have changed.
-func (p *maintainer) busy() (changed <-chan struct{}, busy bool) {
-	need := p.cfg().DefaultFlavor.Limits().MemoryMB
-	for _, c := range p.life.machines.poolStats() {
-		need += c.Ready * p.cfg().DefaultFlavor.Limits().MemoryMB
+func (m *maintainer) busy() (changed <-chan struct{}, busy bool) {
+	need := m.cfg().DefaultFlavor.Limits().MemoryMB
+	for _, c := range m.life.machines.poolStats() {
+		need += c.Ready * m.cfg().DefaultFlavor.Limits().MemoryMB
 	}
-	p.reg.mu.Lock()
-	defer p.reg.mu.Unlock()
-	limit := p.cfg().MaxTotalMemoryMB
-	return p.reg.changed.wait(), p.reg.starting > 0 || limit > 0 && p.reg.usageLocked().memoryMB+need > limit
+	m.reg.mu.Lock()
+	defer m.reg.mu.Unlock()
+	limit := m.cfg().MaxTotalMemoryMB
+	return m.reg.changed.wait(), m.reg.starting > 0 || limit > 0 && m.reg.usageLocked().memoryMB+need > limit
 }
 
 // freeHostMemory frees memory when the host is short of it: it empties the pool, or else
 // evicts one box.
-func (p *maintainer) freeHostMemory() {
+func (m *maintainer) freeHostMemory() {
 	if !memoryLow() {
 		return
 	}
-	if pool := p.life.machines.pool; pool != nil {
-		ctx, cancel := context.WithTimeout(p.base, destroyTimeout)
+	if pool := m.life.machines.pool; pool != nil {
+		ctx, cancel := context.WithTimeout(m.base, destroyTimeout)
 		defer cancel()
-		if n := pool.Trim(ctx, len(pool.Stats())*p.cfg().PoolSize); n > 0 {
-			p.log.Warn("the host is short of memory: the pool was emptied", logkey.Count, n)
+		if n := pool.Trim(ctx, len(pool.Stats())*m.cfg().PoolSize); n > 0 {
+			m.log.Warn("the host is short of memory: the pool was emptied", logkey.Count, n)
 			return
 		}
 	}
-	if b := p.evictForHost(); b != nil {
-		p.log.Warn("the host is short of memory: an idle box is evicted", logkey.Guest, b.guestID, logkey.Box, b.key.id)
+	if b := m.evictForHost(); b != nil {
+		m.log.Warn("the host is short of memory: an idle box is evicted", logkey.Guest, b.guestID, logkey.Box, b.key.id)
 	}
 }
 

@@ -27,42 +27,42 @@ type records struct {
 // create makes the record of a new box, so that the next server knows of it if this
 // one is killed. A box works without one, which is made when the box is written: then it
 // is nil.
-func (d *records) create(b *Box) *snapshot.Lease {
-	if !d.hibernates() {
+func (recs *records) create(b *Box) *snapshot.Lease {
+	if !recs.hibernates() {
 		return nil
 	}
-	lease, err := d.tryCreate(b)
+	lease, err := recs.tryCreate(b)
 	if err != nil {
-		d.log.Warn("box has no record on disk", logkey.Kind, b.key.kind, logkey.Box, b.key.id, logkey.Error, err)
+		recs.log.Warn("box has no record on disk", logkey.Kind, b.key.kind, logkey.Box, b.key.id, logkey.Error, err)
 		return nil
 	}
 	return lease
 }
 
 // tryCreate is create that returns the error.
-func (d *records) tryCreate(b *Box) (*snapshot.Lease, error) {
+func (recs *records) tryCreate(b *Box) (*snapshot.Lease, error) {
 	b.reg.mu.Lock()
 	meta := b.metaLocked()
 	b.reg.mu.Unlock()
 	meta.Live = true
-	return d.parts.Snapshots.Create(meta)
+	return recs.parts.Snapshots.Create(meta)
 }
 
 // notWoken restores Live in the record of a box whose wake ended before any call reached the
 // box, so that the next wake reports no loss of its own. stale is what Live was before.
-func (d *records) notWoken(lease *snapshot.Lease, stale bool) {
+func (recs *records) notWoken(lease *snapshot.Lease, stale bool) {
 	meta := lease.Meta()
 	if meta.Live == stale {
 		return
 	}
 	meta.Live = stale
 	if err := lease.Update(meta); err != nil {
-		d.log.Warn("record not updated", logkey.Record, lease.ID(), logkey.Error, err)
+		recs.log.Warn("record not updated", logkey.Record, lease.ID(), logkey.Error, err)
 	}
 }
 
 // release releases a record, which stays on disk with keep.
-func (d *records) release(lease *snapshot.Lease, keep bool) {
+func (recs *records) release(lease *snapshot.Lease, keep bool) {
 	var err error
 	if keep {
 		err = lease.Release()
@@ -70,15 +70,15 @@ func (d *records) release(lease *snapshot.Lease, keep bool) {
 		err = lease.Remove()
 	}
 	if err != nil {
-		d.log.Warn("record not released", logkey.Record, lease.ID(), logkey.Error, err)
+		recs.log.Warn("record not released", logkey.Record, lease.ID(), logkey.Error, err)
 	}
-	d.released()
+	recs.released()
 }
 
 // acquire leases the record of a hibernated box; nil without an error if it was
 // leased, removed or changed since it was listed.
-func (d *records) acquire(op string, r *snapshot.Record) (*snapshot.Lease, error) {
-	lease, err := d.parts.Snapshots.Acquire(r.ID)
+func (recs *records) acquire(op string, r *snapshot.Record) (*snapshot.Lease, error) {
+	lease, err := recs.parts.Snapshots.Acquire(r.ID)
 	switch {
 	case errors.Is(err, snapshot.ErrNotFound), errors.Is(err, snapshot.ErrLeased):
 		return nil, nil
@@ -89,7 +89,7 @@ func (d *records) acquire(op string, r *snapshot.Record) (*snapshot.Lease, error
 		}
 	}
 	if meta := lease.Meta(); lease.Dir() == "" || meta.BoxID != r.BoxID || meta.Owner != r.Owner {
-		d.release(lease, true)
+		recs.release(lease, true)
 		return nil, nil
 	}
 	return lease, nil
@@ -97,7 +97,7 @@ func (d *records) acquire(op string, r *snapshot.Record) (*snapshot.Lease, error
 
 // write writes the memory and the files of a box to a record. Where both do not fit,
 // only the memory is written. The caller has a slot of writes.
-func (d *records) write(ctx context.Context, lease *snapshot.Lease, meta snapshot.Meta, b *Box) error {
+func (recs *records) write(ctx context.Context, lease *snapshot.Lease, meta snapshot.Meta, b *Box) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	prev := lease.Dir()
@@ -105,10 +105,10 @@ func (d *records) write(ctx context.Context, lease *snapshot.Lease, meta snapsho
 		if err := b.machine.Snapshot(ctx, dir); err != nil {
 			return err
 		}
-		d.saveHome(ctx, b, prev, dir)
+		recs.saveHome(ctx, b, prev, dir)
 		return nil
 	}
-	err := lease.Write(ctx, meta, d.expected(b), whole)
+	err := lease.Write(ctx, meta, recs.expected(b), whole)
 	if errors.Is(err, engine.ErrExhausted) {
 		// The disk is full though the store is not. With the most that may be written as
 		// the estimate, the store evicts enough, if it can.
@@ -117,14 +117,14 @@ func (d *records) write(ctx context.Context, lease *snapshot.Lease, meta snapsho
 		}
 	}
 	if _, full := errors.AsType[*snapshot.FullError](err); full {
-		d.log.Warn("no room for the files of a box beside its memory", logkey.Guest, b.guestID, logkey.Error, err)
+		recs.log.Warn("no room for the files of a box beside its memory", logkey.Guest, b.guestID, logkey.Error, err)
 		err = lease.Write(ctx, meta, 0, b.machine.Snapshot)
 	}
 	return err
 }
 
 // expected returns the size of a box on disk as of its last write; 0 if that is unknown.
-func (d *records) expected(b *Box) int64 {
+func (recs *records) expected(b *Box) int64 {
 	b.reg.mu.Lock()
 	record := b.record
 	b.reg.mu.Unlock()
@@ -138,20 +138,20 @@ func (d *records) expected(b *Box) int64 {
 // process or another has in memory, and those that were lost with their server. An
 // empty kind means both. The error is CodeNotReady if the directory cannot be read: a box
 // that is not listed then may exist.
-func (d *records) list(op string, owner Owner, kind Kind) ([]snapshot.Record, error) {
-	if !d.hibernates() {
+func (recs *records) list(op string, owner Owner, kind Kind) ([]snapshot.Record, error) {
+	if !recs.hibernates() {
 		return nil, nil
 	}
-	return d.listed(op, func(meta *snapshot.Meta) bool {
+	return recs.listed(op, func(meta *snapshot.Meta) bool {
 		return meta.Class == snapshot.Box && meta.Owner == string(owner) && meta.Aside == "" && (kind == "" || meta.Kind == string(kind))
 	})
 }
 
 // listed lists the records for which match returns true.
-func (d *records) listed(op string, match func(*snapshot.Meta) bool) ([]snapshot.Record, error) {
-	found, err := d.parts.Snapshots.List(match)
+func (recs *records) listed(op string, match func(*snapshot.Meta) bool) ([]snapshot.Record, error) {
+	found, err := recs.parts.Snapshots.List(match)
 	if err != nil {
-		d.log.Warn("records of boxes and snapshots not listed", logkey.Operation, op, logkey.Error, err)
+		recs.log.Warn("records of boxes and snapshots not listed", logkey.Operation, op, logkey.Error, err)
 		return nil, &Error{
 			Code: CodeNotReady, Op: op, Msg: "The server is not ready: it cannot list the boxes and snapshots on its disk",
 			Hint: "Try again in a moment; nothing is lost. If it happens again, the operator finds the reason in the server's log.",
@@ -161,8 +161,8 @@ func (d *records) listed(op string, match func(*snapshot.Meta) bool) ([]snapshot
 }
 
 // find finds the record of a box by its key, see findRecord.
-func (d *records) find(op string, k key) (*snapshot.Record, error) {
-	found, err := d.list(op, k.owner, k.kind)
+func (recs *records) find(op string, k key) (*snapshot.Record, error) {
+	found, err := recs.list(op, k.owner, k.kind)
 	if err != nil {
 		return nil, err
 	}
@@ -170,44 +170,44 @@ func (d *records) find(op string, k key) (*snapshot.Record, error) {
 }
 
 // hibernated lists the records of an owner's hibernated boxes.
-func (d *records) hibernated(op string, owner Owner, kind Kind) ([]snapshot.Record, error) {
-	found, err := d.list(op, owner, kind)
+func (recs *records) hibernated(op string, owner Owner, kind Kind) ([]snapshot.Record, error) {
+	found, err := recs.list(op, owner, kind)
 	return slices.DeleteFunc(found, func(r snapshot.Record) bool { return r.Leased || r.Saved.IsZero() }), err
 }
 
 // leasedElsewhere reports whether another process has the box of a key in memory.
-func (d *records) leasedElsewhere(op string, k key) (bool, error) {
-	r, err := d.find(op, k)
+func (recs *records) leasedElsewhere(op string, k key) (bool, error) {
+	r, err := recs.find(op, k)
 	return r != nil && r.Leased && !r.Own, err
 }
 
 // saved lists an owner's saved snapshots, and the earlier states of boxes that were
 // set aside.
-func (d *records) saved(op string, owner Owner) ([]snapshot.Record, error) {
-	return d.listed(op, func(meta *snapshot.Meta) bool {
+func (recs *records) saved(op string, owner Owner) ([]snapshot.Record, error) {
+	return recs.listed(op, func(meta *snapshot.Meta) bool {
 		return (meta.Class == snapshot.Kept || meta.Aside != "") && meta.Owner == string(owner) && !meta.Saved.IsZero()
 	})
 }
 
 // beginSave counts a snapshot that an owner begins to save, until end is called. It returns
 // an error if max snapshots of the owner are saved or being saved.
-func (d *records) beginSave(op string, owner Owner, max int) (end func(), err error) {
-	d.saveMu.Lock()
-	if d.saving == nil {
-		d.saving = make(map[Owner]int)
+func (recs *records) beginSave(op string, owner Owner, max int) (end func(), err error) {
+	recs.saveMu.Lock()
+	if recs.saving == nil {
+		recs.saving = make(map[Owner]int)
 	}
-	before := d.saving[owner]
-	d.saving[owner]++
-	d.saveMu.Unlock()
+	before := recs.saving[owner]
+	recs.saving[owner]++
+	recs.saveMu.Unlock()
 	end = func() {
-		d.saveMu.Lock()
-		defer d.saveMu.Unlock()
-		if d.saving[owner]--; d.saving[owner] == 0 {
-			delete(d.saving, owner)
+		recs.saveMu.Lock()
+		defer recs.saveMu.Unlock()
+		if recs.saving[owner]--; recs.saving[owner] == 0 {
+			delete(recs.saving, owner)
 		}
 	}
 	n := before
-	found, err := d.saved(op, owner)
+	found, err := recs.saved(op, owner)
 	if err != nil {
 		end()
 		return nil, err
@@ -229,10 +229,10 @@ func (d *records) beginSave(op string, owner Owner, max int) (end func(), err er
 
 // findSaved finds a saved snapshot of an owner by its id or its unique name. The error is
 // CodeNotFound if there is none.
-func (d *records) findSaved(op string, owner Owner, id string) (*snapshot.Record, error) {
+func (recs *records) findSaved(op string, owner Owner, id string) (*snapshot.Record, error) {
 	var named *snapshot.Record
 	names := 0
-	found, err := d.saved(op, owner)
+	found, err := recs.saved(op, owner)
 	if err != nil {
 		return nil, err
 	}
@@ -313,11 +313,11 @@ func infoOfRecord(r *snapshot.Record) Info {
 }
 
 // specOf describes the box of a record that is to be woken.
-func (d *records) specOf(lease *snapshot.Lease) spec {
+func (recs *records) specOf(lease *snapshot.Lease) spec {
 	meta := lease.Meta()
 	unreported, err := decodeReport(meta.Unreported)
 	if err != nil {
-		d.log.Warn("losses of a hibernated box not reported", logkey.Record, lease.ID(), logkey.Error, err)
+		recs.log.Warn("losses of a hibernated box not reported", logkey.Record, lease.ID(), logkey.Error, err)
 	}
 	return spec{
 		key: key{Owner(meta.Owner), Kind(meta.Kind), meta.BoxID}, name: meta.Name, desc: meta.Description,

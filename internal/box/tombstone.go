@@ -138,16 +138,16 @@ func newTombstones(now func() time.Time) *tombstones {
 	return &tombstones{lru: lru, now: now}
 }
 
-func (g *tombstones) add(t *Tombstone) {
-	if g.lru.Len() == maxTombstones && !g.lru.Contains(t.key()) {
-		g.lru.Remove(g.least())
+func (ts *tombstones) add(t *Tombstone) {
+	if ts.lru.Len() == maxTombstones && !ts.lru.Contains(t.key()) {
+		ts.lru.Remove(ts.least())
 	}
-	g.lru.Add(t.key(), t)
+	ts.lru.Add(t.key(), t)
 }
 
 // least returns the key of the oldest tombstone of the owner with the most.
-func (g *tombstones) least() key {
-	keys := g.lru.Keys() // the oldest first
+func (ts *tombstones) least() key {
+	keys := ts.lru.Keys() // the oldest first
 	has := make(map[Owner]int)
 	most := 0
 	for _, k := range keys {
@@ -181,13 +181,13 @@ func newestOfEach(all []Tombstone, n int) []Tombstone {
 	return all[max(0, len(all)-n):]
 }
 
-func (g *tombstones) get(k key) *Tombstone {
-	t, ok := g.lru.Peek(k)
+func (ts *tombstones) get(k key) *Tombstone {
+	t, ok := ts.lru.Peek(k)
 	if !ok {
 		return nil
 	}
-	if g.now().Sub(t.At) > tombstoneAge {
-		g.lru.Remove(k)
+	if ts.now().Sub(t.At) > tombstoneAge {
+		ts.lru.Remove(k)
 		return nil
 	}
 	if t.Reason == "" {
@@ -197,9 +197,9 @@ func (g *tombstones) get(k key) *Tombstone {
 }
 
 // named returns the newest tombstone of a context of that name.
-func (g *tombstones) named(owner Owner, name string) *Tombstone {
+func (ts *tombstones) named(owner Owner, name string) *Tombstone {
 	var newest *Tombstone
-	for _, t := range g.lru.Values() {
+	for _, t := range ts.lru.Values() {
 		if t.Owner == owner && t.Kind == KindContext && t.Name == name && t.Reason != "" && (newest == nil || t.At.After(newest.At)) {
 			newest = t
 		}
@@ -207,30 +207,30 @@ func (g *tombstones) named(owner Owner, name string) *Tombstone {
 	if newest == nil {
 		return nil
 	}
-	return g.get(key{owner, KindContext, newest.ID})
+	return ts.get(key{owner, KindContext, newest.ID})
 }
 
 // remove drops a tombstone since the box exists again, and keeps a marker so that other
 // servers drop theirs too.
-func (g *tombstones) remove(k key) {
-	t := g.get(k)
+func (ts *tombstones) remove(k key) {
+	t := ts.get(k)
 	if t == nil {
 		return
 	}
-	at := g.now()
+	at := ts.now()
 	if !at.After(t.At) {
 		at = t.At.Add(1)
 	}
-	g.add(&Tombstone{ID: k.id, Kind: k.kind, Owner: k.owner, At: at})
+	ts.add(&Tombstone{ID: k.id, Kind: k.kind, Owner: k.owner, At: at})
 }
 
 // sweep drops tombstones that are too old.
-func (g *tombstones) sweep() {
+func (ts *tombstones) sweep() {
 	for {
-		k, t, ok := g.lru.GetOldest()
-		if !ok || g.now().Sub(t.At) <= tombstoneAge {
+		k, t, ok := ts.lru.GetOldest()
+		if !ok || ts.now().Sub(t.At) <= tombstoneAge {
 			return
 		}
-		g.lru.Remove(k)
+		ts.lru.Remove(k)
 	}
 }

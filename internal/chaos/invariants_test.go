@@ -28,10 +28,10 @@ type trial struct {
 }
 
 // call counts up in a box, and returns whether that succeeded.
-func (r *trial) call(s *subject) (ok bool) {
-	r.n++
-	r.inTurn(r.n, "call", s, func(ctx context.Context) error {
-		err := s.callOrMake(ctx, fmt.Sprint("call", r.n))
+func (t *trial) call(s *subject) (ok bool) {
+	t.n++
+	t.inTurn(t.n, "call", s, func(ctx context.Context) error {
+		err := s.callOrMake(ctx, fmt.Sprint("call", t.n))
 		ok = err == nil
 		return err
 	})
@@ -39,41 +39,41 @@ func (r *trial) call(s *subject) (ok bool) {
 }
 
 // control calls a box of the control owner.
-func (r *trial) control(s *subject) {
-	r.n++
-	r.controlCall(r.n, s)
+func (t *trial) control(s *subject) {
+	t.n++
+	t.controlCall(t.n, s)
 }
 
 // kill kills the sentry of a box. The harness knows of the fault if noted.
-func (r *trial) kill(s *subject, noted bool) {
-	r.t.Helper()
+func (t *trial) kill(s *subject, noted bool) {
+	t.t.Helper()
 	pid := 0
 	if !polltest.Soon(10*time.Second, func() bool { pid = partOf("runsc-sandbox", s.guest()); return pid != 0 }) {
-		r.t.Fatalf("%v has no sentry", s)
+		t.t.Fatalf("%v has no sentry", s)
 	}
 	if noted {
-		r.faults.note(&fault{kind: faultKill, stage: stageCall}, s.guest())
+		t.faults.note(&fault{kind: faultKill, stage: stageCall}, s.guest())
 	}
 	unix.Kill(pid, unix.SIGKILL)
 	polltest.Soon(10*time.Second, func() bool { return unix.Kill(pid, 0) != nil })
 }
 
 // killAndCall kills the sentry of a box and calls until the box answers again.
-func (r *trial) killAndCall(s *subject, noted bool) {
-	r.t.Helper()
-	if !r.call(s) {
-		r.t.Fatalf("%v does not answer: %q", s, s.history)
+func (t *trial) killAndCall(s *subject, noted bool) {
+	t.t.Helper()
+	if !t.call(s) {
+		t.t.Fatalf("%v does not answer: %q", s, s.history)
 	}
-	r.kill(s, noted)
+	t.kill(s, noted)
 	for range 10 {
-		if r.call(s) {
+		if t.call(s) {
 			return
 		}
 	}
-	r.t.Errorf("%v does not answer again: %q", s, s.history)
+	t.t.Errorf("%v does not answer again: %q", s, s.history)
 }
 
-func (r *trial) callTwice(s *subject) { r.call(s); r.call(s) }
+func (t *trial) callTwice(s *subject) { t.call(s); t.call(s) }
 
 // TestInvariants_CanFail breaks the manager or the engine, once or more for each invariant,
 // and wants the violation.

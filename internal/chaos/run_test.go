@@ -557,11 +557,11 @@ func (r *run) open(rnd *rand.Rand) (*opened, error) {
 	return h, h.manager.Start(context.Background())
 }
 
-func (h *opened) close() error {
+func (o *opened) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), opTimeout)
 	defer cancel()
-	err := h.manager.Close(ctx)
-	for _, c := range []io.Closer{h.templates, h.snapshots, h.engine} {
+	err := o.manager.Close(ctx)
+	for _, c := range []io.Closer{o.templates, o.snapshots, o.engine} {
 		if e := c.Close(); e != nil && err == nil {
 			err = e
 		}

@@ -67,8 +67,8 @@ func (s *serverProcess) as(t *testing.T, token string) boxes {
 type things struct{ session, context, name, snapshot, snapshotName, sessionSnapshot string }
 
 // all lists them, longer ones first.
-func (x things) all() []string {
-	return []string{x.snapshot, x.sessionSnapshot, x.context, x.snapshotName, x.session, x.name}
+func (t things) all() []string {
+	return []string{t.snapshot, t.sessionSnapshot, t.context, t.snapshotName, t.session, t.name}
 }
 
 // an attempt is a call of a tool with ids of another owner.

@@ -35,49 +35,49 @@ type withLocal struct {
 }
 
 // means reports whether a name of a server means the local one.
-func (s withLocal) means(server string) bool {
-	return server == s.local.Name && !slices.Contains(s.Servers.Names(), server)
+func (w withLocal) means(server string) bool {
+	return server == w.local.Name && !slices.Contains(w.Servers.Names(), server)
 }
 
-func (s withLocal) Names() []string {
-	names := s.Servers.Names()
-	if s.means(s.local.Name) {
-		names = append(slices.Clip(names), s.local.Name)
+func (w withLocal) Names() []string {
+	names := w.Servers.Names()
+	if w.means(w.local.Name) {
+		names = append(slices.Clip(names), w.local.Name)
 	}
 	return names
 }
 
-func (s withLocal) Tools(ctx context.Context, server string) []Tool {
+func (w withLocal) Tools(ctx context.Context, server string) []Tool {
 	var all []Tool
-	local := s.means(s.local.Name)
-	if server != s.local.Name || !local {
-		all = slices.Clip(s.Servers.Tools(ctx, server))
+	local := w.means(w.local.Name)
+	if server != w.local.Name || !local {
+		all = slices.Clip(w.Servers.Tools(ctx, server))
 	}
-	if local && (server == "" || server == s.local.Name) {
-		for _, t := range s.local.Tools {
-			all = append(all, Tool{Server: s.local.Name, Tool: t.Def})
+	if local && (server == "" || server == w.local.Name) {
+		for _, t := range w.local.Tools {
+			all = append(all, Tool{Server: w.local.Name, Tool: t.Def})
 		}
 	}
 	return all
 }
 
-func (s withLocal) Unavailable(ctx context.Context, server, tool string) *Error {
-	if s.means(server) {
+func (w withLocal) Unavailable(ctx context.Context, server, tool string) *Error {
+	if w.means(server) {
 		return nil
 	}
-	return s.Servers.Unavailable(ctx, server, tool)
+	return w.Servers.Unavailable(ctx, server, tool)
 }
 
-func (s withLocal) Call(ctx context.Context, t Tool, arguments json.RawMessage) (*mcp.CallToolResult, error) {
-	if !s.means(t.Server) {
-		return s.Servers.Call(ctx, t, arguments)
+func (w withLocal) Call(ctx context.Context, t Tool, arguments json.RawMessage) (*mcp.CallToolResult, error) {
+	if !w.means(t.Server) {
+		return w.Servers.Call(ctx, t, arguments)
 	}
-	i := slices.IndexFunc(s.local.Tools, func(l LocalTool) bool { return l.Def == t.Tool })
+	i := slices.IndexFunc(w.local.Tools, func(l LocalTool) bool { return l.Def == t.Tool })
 	if i < 0 {
 		return nil, &Error{Code: Changed, Message: fmt.Sprintf("The server %q is another one than when the call began. The tool was not called. Repeat the call.", t.Server)}
 	}
-	return s.local.Tools[i].Handler(ctx, &mcp.CallToolRequest{
+	return w.local.Tools[i].Handler(ctx, &mcp.CallToolRequest{
 		Params: &mcp.CallToolParamsRaw{Name: t.Name, Arguments: arguments},
-		Extra:  &mcp.RequestExtra{TokenInfo: &auth.TokenInfo{UserID: s.owner}},
+		Extra:  &mcp.RequestExtra{TokenInfo: &auth.TokenInfo{UserID: w.owner}},
 	})
 }

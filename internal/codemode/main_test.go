@@ -40,12 +40,12 @@ func TestMain(m *testing.M) {
 // which the SDK cannot declare.
 type tasksOnly struct{ io.WriteCloser }
 
-func (w tasksOnly) Write(p []byte) (int, error) {
+func (t tasksOnly) Write(p []byte) (int, error) {
 	if os.Getenv("CODEMODE_TEST_SERVER") != "tasks" {
-		return w.WriteCloser.Write(p)
+		return t.WriteCloser.Write(p)
 	}
 	marked := strings.Replace(string(p), `"name":"json-text"`, `"execution":{"taskSupport":"required"},"name":"json-text"`, 1)
-	if _, err := io.WriteString(w.WriteCloser, marked); err != nil {
+	if _, err := io.WriteString(t.WriteCloser, marked); err != nil {
 		return 0, err
 	}
 	return len(p), nil

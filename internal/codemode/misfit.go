@@ -49,12 +49,12 @@ type misfits struct {
 	found []string
 }
 
-func (f *misfits) add(path, format string, args ...any) {
-	if len(f.found) < maxMisfits {
+func (m *misfits) add(path, format string, args ...any) {
+	if len(m.found) < maxMisfits {
 		if path == "" {
 			path = "the arguments"
 		}
-		f.found = append(f.found, path+": "+fmt.Sprintf(format, args...))
+		m.found = append(m.found, path+": "+fmt.Sprintf(format, args...))
 	}
 }
 
@@ -70,51 +70,51 @@ func joined(path, name string) string {
 }
 
 // fits reports whether a value fits a schema, as far as check knows.
-func (f *misfits) fits(schema *jsonschema.Schema, value any) bool {
-	trial := misfits{root: f.root, steps: f.steps, trial: true}
+func (m *misfits) fits(schema *jsonschema.Schema, value any) bool {
+	trial := misfits{root: m.root, steps: m.steps, trial: true}
 	trial.check(schema, value, "")
-	f.steps = trial.steps
+	m.steps = trial.steps
 	return len(trial.found) == 0
 }
 
 // check adds where a value does not fit a schema.
-func (f *misfits) check(schema *jsonschema.Schema, value any, path string) {
-	if f.steps--; schema == nil || f.steps <= 0 || len(f.found) >= maxMisfits {
+func (m *misfits) check(schema *jsonschema.Schema, value any, path string) {
+	if m.steps--; schema == nil || m.steps <= 0 || len(m.found) >= maxMisfits {
 		return
 	}
 	if schema.Ref != "" {
-		f.check(f.definition(schema.Ref), value, path)
+		m.check(m.definition(schema.Ref), value, path)
 	}
 	switch alternatives := slices.Concat(schema.AnyOf, schema.OneOf); {
 	case !typeFits(schema, value):
-		f.add(path, "expected %s, got %s", expected(schema), given(value))
+		m.add(path, "expected %s, got %s", expected(schema), given(value))
 		return
 	case len(schema.Enum) > 0 && !contains(schema.Enum, value), schema.Const != nil && !contains([]any{*schema.Const}, value):
-		f.add(path, "expected %s, got %s", expected(schema), given(value))
+		m.add(path, "expected %s, got %s", expected(schema), given(value))
 		return
 	case len(alternatives) > 0:
-		if !slices.ContainsFunc(alternatives, func(one *jsonschema.Schema) bool { return f.fits(one, value) }) {
-			f.add(path, "expected %s, got %s", f.anyOf(alternatives), given(value))
+		if !slices.ContainsFunc(alternatives, func(one *jsonschema.Schema) bool { return m.fits(one, value) }) {
+			m.add(path, "expected %s, got %s", m.anyOf(alternatives), given(value))
 			return
 		}
 	}
 	for _, part := range schema.AllOf {
-		f.check(part, value, path)
+		m.check(part, value, path)
 	}
 	switch value := value.(type) {
 	case string:
-		f.checkText(schema, value, path)
+		m.checkText(schema, value, path)
 	case float64:
-		f.checkNumber(schema, value, path)
+		m.checkNumber(schema, value, path)
 	case []any:
-		f.checkList(schema, value, path)
+		m.checkList(schema, value, path)
 	case map[string]any:
-		f.checkObject(schema, value, path)
+		m.checkObject(schema, value, path)
 	}
 }
 
 // definition returns the schema that a reference within the schema means; nil if it is elsewhere.
-func (f *misfits) definition(ref string) *jsonschema.Schema {
+func (m *misfits) definition(ref string) *jsonschema.Schema {
 	pointer, ok := strings.CutPrefix(ref, "#")
 	if !ok {
 		return nil
@@ -122,10 +122,10 @@ func (f *misfits) definition(ref string) *jsonschema.Schema {
 	if plain, err := url.PathUnescape(pointer); err == nil {
 		pointer = plain
 	}
-	at := f.root
+	at := m.root
 	parts := strings.Split(strings.TrimPrefix(pointer, "/"), "/")
 	for pointer != "" && at != nil && len(parts) > 0 {
-		f.steps--
+		m.steps--
 		key := parts[0]
 		if parts = parts[1:]; key == "items" && at.Items != nil {
 			at = at.Items
@@ -146,46 +146,46 @@ func (f *misfits) definition(ref string) *jsonschema.Schema {
 	return at
 }
 
-func (f *misfits) checkText(schema *jsonschema.Schema, value, path string) {
-	f.steps -= len(value) / bytesOfStep
+func (m *misfits) checkText(schema *jsonschema.Schema, value, path string) {
+	m.steps -= len(value) / bytesOfStep
 	n := utf8.RuneCountInString(value)
 	switch {
 	case schema.MinLength != nil && n < *schema.MinLength:
-		f.add(path, "expected at least %s, got %d", plural.N(*schema.MinLength, "character"), n)
+		m.add(path, "expected at least %s, got %d", plural.N(*schema.MinLength, "character"), n)
 	case schema.MaxLength != nil && n > *schema.MaxLength:
-		f.add(path, "expected at most %s, got %d", plural.N(*schema.MaxLength, "character"), n)
+		m.add(path, "expected at most %s, got %d", plural.N(*schema.MaxLength, "character"), n)
 	case schema.Pattern != "":
 		if re, err := regexp.Compile(schema.Pattern); err == nil && !re.MatchString(value) {
-			f.add(path, "expected text that matches %s, got %s", brief(schema.Pattern), given(value))
+			m.add(path, "expected text that matches %s, got %s", brief(schema.Pattern), given(value))
 		}
 	}
 }
 
-func (f *misfits) checkNumber(schema *jsonschema.Schema, value float64, path string) {
+func (m *misfits) checkNumber(schema *jsonschema.Schema, value float64, path string) {
 	switch {
 	case schema.Minimum != nil && value < *schema.Minimum:
-		f.add(path, "expected at least %v, got %s", *schema.Minimum, given(value))
+		m.add(path, "expected at least %v, got %s", *schema.Minimum, given(value))
 	case schema.Maximum != nil && value > *schema.Maximum:
-		f.add(path, "expected at most %v, got %s", *schema.Maximum, given(value))
+		m.add(path, "expected at most %v, got %s", *schema.Maximum, given(value))
 	case schema.ExclusiveMinimum != nil && value <= *schema.ExclusiveMinimum:
-		f.add(path, "expected more than %v, got %s", *schema.ExclusiveMinimum, given(value))
+		m.add(path, "expected more than %v, got %s", *schema.ExclusiveMinimum, given(value))
 	case schema.ExclusiveMaximum != nil && value >= *schema.ExclusiveMaximum:
-		f.add(path, "expected less than %v, got %s", *schema.ExclusiveMaximum, given(value))
+		m.add(path, "expected less than %v, got %s", *schema.ExclusiveMaximum, given(value))
 	case schema.MultipleOf != nil && *schema.MultipleOf > 0 && math.Mod(value, *schema.MultipleOf) != 0:
-		f.add(path, "expected a multiple of %v, got %s", *schema.MultipleOf, given(value))
+		m.add(path, "expected a multiple of %v, got %s", *schema.MultipleOf, given(value))
 	}
 }
 
-func (f *misfits) checkList(schema *jsonschema.Schema, value []any, path string) {
+func (m *misfits) checkList(schema *jsonschema.Schema, value []any, path string) {
 	switch {
 	case schema.MinItems != nil && len(value) < *schema.MinItems:
-		f.add(path, "expected at least %s, got %d", plural.N(*schema.MinItems, "item"), len(value))
+		m.add(path, "expected at least %s, got %d", plural.N(*schema.MinItems, "item"), len(value))
 	case schema.MaxItems != nil && len(value) > *schema.MaxItems:
-		f.add(path, "expected at most %s, got %d", plural.N(*schema.MaxItems, "item"), len(value))
+		m.add(path, "expected at most %s, got %d", plural.N(*schema.MaxItems, "item"), len(value))
 	}
 	if schema.UniqueItems { // of few values, see checkable
 		if first, again := repeated(value); again > 0 {
-			f.add(path, "expected different items, got the same ones at %d and %d", first, again)
+			m.add(path, "expected different items, got the same ones at %d and %d", first, again)
 		}
 	}
 	for i, one := range value {
@@ -193,10 +193,10 @@ func (f *misfits) checkList(schema *jsonschema.Schema, value []any, path string)
 		if i < len(schema.PrefixItems) {
 			item = schema.PrefixItems[i]
 		}
-		if item == nil || f.steps <= 0 {
+		if item == nil || m.steps <= 0 {
 			break
 		}
-		f.check(item, one, fmt.Sprintf("%s[%d]", path, i))
+		m.check(item, one, fmt.Sprintf("%s[%d]", path, i))
 	}
 }
 
@@ -216,8 +216,8 @@ func repeated(list []any) (first, again int) {
 	return 0, 0
 }
 
-func (f *misfits) checkObject(schema *jsonschema.Schema, value map[string]any, path string) {
-	f.steps -= len(value)
+func (m *misfits) checkObject(schema *jsonschema.Schema, value map[string]any, path string) {
+	m.steps -= len(value)
 	for _, name := range schema.Required {
 		if _, there := value[name]; there {
 			continue
@@ -226,22 +226,22 @@ func (f *misfits) checkObject(schema *jsonschema.Schema, value map[string]any, p
 		if p := schema.Properties[name]; p != nil {
 			want = ": expected " + expected(p)
 		}
-		if f.steps--; len(f.found) < maxMisfits {
-			f.found = append(f.found, "missing "+joined(path, name)+want)
+		if m.steps--; len(m.found) < maxMisfits {
+			m.found = append(m.found, "missing "+joined(path, name)+want)
 		}
 	}
 	for _, name := range sortedKeys(value) {
-		if f.steps <= 0 || len(f.found) >= maxMisfits {
+		if m.steps <= 0 || len(m.found) >= maxMisfits {
 			return
 		}
 		if p := schema.Properties[name]; p != nil {
-			f.check(p, value[name], joined(path, name))
+			m.check(p, value[name], joined(path, name))
 		} else if path != "" && falsy(schema.AdditionalProperties) && len(schema.PatternProperties) == 0 {
 			near := ""
-			if !f.trial { // it takes as long as many steps
+			if !m.trial { // it takes as long as many steps
 				near = suggest(name, sortedKeys(schema.Properties))
 			}
-			f.add(path, "there is no %q%s", brief(name), near)
+			m.add(path, "there is no %q%s", brief(name), near)
 		}
 	}
 }
@@ -314,11 +314,11 @@ func expected(s *jsonschema.Schema) string {
 }
 
 // anyOf says what fits one of several schemas.
-func (f *misfits) anyOf(all []*jsonschema.Schema) string {
+func (m *misfits) anyOf(all []*jsonschema.Schema) string {
 	var words []string
 	seen := make(map[string]bool)
 	for _, one := range all {
-		if d := f.definition(one.Ref); d != nil {
+		if d := m.definition(one.Ref); d != nil {
 			one = d
 		}
 		if word := expected(one); !seen[word] {

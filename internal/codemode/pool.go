@@ -271,10 +271,10 @@ type pooled struct {
 	owner string
 }
 
-func (s pooled) Names() []string { return s.p.o.Names(s.owner) }
+func (p pooled) Names() []string { return p.p.o.Names(p.owner) }
 
-func (s pooled) Tools(ctx context.Context, server string) []Tool {
-	servers, release, err := s.p.use(ctx, s.owner)
+func (p pooled) Tools(ctx context.Context, server string) []Tool {
+	servers, release, err := p.p.use(ctx, p.owner)
 	if err != nil {
 		return nil
 	}
@@ -282,8 +282,8 @@ func (s pooled) Tools(ctx context.Context, server string) []Tool {
 	return servers.Tools(ctx, server)
 }
 
-func (s pooled) Unavailable(ctx context.Context, server, tool string) *Error {
-	servers, release, err := s.p.use(ctx, s.owner)
+func (p pooled) Unavailable(ctx context.Context, server, tool string) *Error {
+	servers, release, err := p.p.use(ctx, p.owner)
 	if err != nil {
 		return asError(ctx, err)
 	}
@@ -291,8 +291,8 @@ func (s pooled) Unavailable(ctx context.Context, server, tool string) *Error {
 	return servers.Unavailable(ctx, server, tool)
 }
 
-func (s pooled) Call(ctx context.Context, t Tool, arguments json.RawMessage) (*mcp.CallToolResult, error) {
-	servers, release, err := s.p.use(ctx, s.owner)
+func (p pooled) Call(ctx context.Context, t Tool, arguments json.RawMessage) (*mcp.CallToolResult, error) {
+	servers, release, err := p.p.use(ctx, p.owner)
 	if err != nil {
 		return nil, err
 	}

@@ -58,9 +58,9 @@ func (recorded) Tools(context.Context, string) []Tool {
 	return []Tool{recordedTool}
 }
 func (recorded) Unavailable(context.Context, string, string) *Error { return nil }
-func (s recorded) Call(ctx context.Context, _ Tool, _ json.RawMessage) (*mcp.CallToolResult, error) {
+func (r recorded) Call(ctx context.Context, _ Tool, _ json.RawMessage) (*mcp.CallToolResult, error) {
 	select {
-	case <-s.r.block:
+	case <-r.r.block:
 	case <-ctx.Done():
 	}
 	return &mcp.CallToolResult{}, ctx.Err()

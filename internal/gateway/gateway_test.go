@@ -43,12 +43,12 @@ func TestMain(m *testing.M) {
 // task, which the SDK's servers cannot declare.
 type tasksOnly struct{ io.WriteCloser }
 
-func (w tasksOnly) Write(p []byte) (int, error) {
+func (t tasksOnly) Write(p []byte) (int, error) {
 	text := string(p)
 	if os.Getenv("GATEWAY_TEST_SERVER") == "tasks" {
 		text = strings.ReplaceAll(text, `"name":"shout"`, `"name":"shout","execution":{"taskSupport":"required"}`)
 	}
-	if _, err := io.WriteString(w.WriteCloser, text); err != nil {
+	if _, err := io.WriteString(t.WriteCloser, text); err != nil {
 		return 0, err
 	}
 	return len(p), nil

@@ -33,21 +33,21 @@ type soleClient struct {
 }
 
 // set stores the client's session. Only the first call has an effect.
-func (o *soleClient) set(session *mcp.ServerSession) {
-	o.once.Do(func() {
-		o.session = session
-		close(o.known)
+func (c *soleClient) set(session *mcp.ServerSession) {
+	c.once.Do(func() {
+		c.session = session
+		close(c.known)
 	})
 }
 
 // wait returns the client's session once it has initialized; nil if the client is
 // modern, since nothing can be requested from it outside of its own requests.
-func (o *soleClient) wait(ctx context.Context) (*mcp.ServerSession, error) {
+func (c *soleClient) wait(ctx context.Context) (*mcp.ServerSession, error) {
 	timer := time.NewTimer(clientWait)
 	defer timer.Stop()
 	select {
-	case <-o.known:
-		return o.session, nil
+	case <-c.known:
+		return c.session, nil
 	case <-timer.C:
 		return nil, errors.New("the client has not initialized")
 	case <-ctx.Done():
@@ -56,10 +56,10 @@ func (o *soleClient) wait(ctx context.Context) (*mcp.ServerSession, error) {
 }
 
 // current returns the session of a legacy client that has initialized, else nil.
-func (o *soleClient) current() *mcp.ServerSession {
+func (c *soleClient) current() *mcp.ServerSession {
 	select {
-	case <-o.known:
-		return o.session
+	case <-c.known:
+		return c.session
 	default:
 		return nil
 	}
@@ -134,31 +134,31 @@ type urlElicitations struct {
 	order    []string                      // guarded by mu: oldest first
 }
 
-func (p *urlElicitations) add(server, id string, session *mcp.ServerSession) {
+func (u *urlElicitations) add(server, id string, session *mcp.ServerSession) {
 	key := server + " " + id
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.sessions == nil {
-		p.sessions = make(map[string]*mcp.ServerSession)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.sessions == nil {
+		u.sessions = make(map[string]*mcp.ServerSession)
 	}
-	if p.sessions[key] == nil {
-		if len(p.order) == maxURLElicitations {
-			delete(p.sessions, p.order[0])
-			p.order = p.order[1:]
+	if u.sessions[key] == nil {
+		if len(u.order) == maxURLElicitations {
+			delete(u.sessions, u.order[0])
+			u.order = u.order[1:]
 		}
-		p.order = append(p.order, key)
+		u.order = append(u.order, key)
 	}
-	p.sessions[key] = session
+	u.sessions[key] = session
 }
 
 // complete notifies the client of an elicitation, once, that it is complete.
-func (p *urlElicitations) complete(ctx context.Context, server, id string) {
+func (u *urlElicitations) complete(ctx context.Context, server, id string) {
 	key := server + " " + id
-	p.mu.Lock()
-	session := p.sessions[key]
-	delete(p.sessions, key)
-	p.order = slices.DeleteFunc(p.order, func(one string) bool { return one == key })
-	p.mu.Unlock()
+	u.mu.Lock()
+	session := u.sessions[key]
+	delete(u.sessions, key)
+	u.order = slices.DeleteFunc(u.order, func(one string) bool { return one == key })
+	u.mu.Unlock()
 	if session != nil {
 		ctx, cancel := context.WithTimeout(ctx, notifyTimeout)
 		defer cancel()

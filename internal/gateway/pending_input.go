@@ -33,7 +33,7 @@ type pendingInput struct {
 }
 
 // deliver passes the answer to the call.
-func (q *pendingInput) deliver() { q.answer <- q.given }
+func (p *pendingInput) deliver() { p.answer <- p.given }
 
 // inputRequired is the result of a request that needs input from its client.
 type inputRequired struct {
@@ -121,9 +121,9 @@ func (p *pendingInputs) resume(key string, from client, in inputParams) (*call, 
 	return q.call, q, nil
 }
 
-func (q *pendingInput) validate(given mcp.InputResponse) error {
+func (p *pendingInput) validate(given mcp.InputResponse) error {
 	var ok bool
-	switch q.params.(type) {
+	switch p.params.(type) {
 	case *mcp.CreateMessageParams:
 		_, ok = given.(*mcp.CreateMessageWithToolsResult)
 	case *mcp.ElicitParams:

@@ -140,8 +140,8 @@ func (g *Gateway) sessions() map[*mcp.ServerSession]bool {
 }
 
 // retain removes clients that are not in live.
-func (w *subscription) retain(live map[*mcp.ServerSession]bool) {
-	maps.DeleteFunc(w.clients, func(session *mcp.ServerSession, _ bool) bool { return !live[session] })
+func (s *subscription) retain(live map[*mcp.ServerSession]bool) {
+	maps.DeleteFunc(s.clients, func(session *mcp.ServerSession, _ bool) bool { return !live[session] })
 }
 
 // dropIfUnusedLocked removes a resource without subscribed clients and reports whether

@@ -110,9 +110,9 @@ func decode(m *postBody, direct bool) ([]jsonrpc.Message, *jsonrpc.Error) {
 }
 
 // requests counts the requests of a body.
-func (m *postBody) requests() (n int) {
-	for i := range m.messages {
-		if m.messages[i].Kind == envelope.Request {
+func (b *postBody) requests() (n int) {
+	for i := range b.messages {
+		if b.messages[i].Kind == envelope.Request {
 			n++
 		}
 	}

@@ -244,23 +244,23 @@ type stoppedStream struct {
 	last   io.Reader       // nil: the stream has not broken
 }
 
-func (b *stoppedStream) Read(p []byte) (int, error) {
-	if b.last != nil {
-		return b.last.Read(p)
+func (s *stoppedStream) Read(p []byte) (int, error) {
+	if s.last != nil {
+		return s.last.Read(p)
 	}
-	n, err := b.ReadCloser.Read(p)
-	if err == nil || err == io.EOF || b.client.Err() != nil {
+	n, err := s.ReadCloser.Read(p)
+	if err == nil || err == io.EOF || s.client.Err() != nil {
 		return n, err
 	}
-	switch cause := context.Cause(b.ctx); {
+	switch cause := context.Cause(s.ctx); {
 	case cause == errCancelled || cause == errSessionEnded || cause == errStopping:
 		return n, io.EOF // as of streams that this server serves itself
-	case b.id != nil:
+	case s.id != nil:
 		var event strings.Builder
 		event.WriteString("\n\nevent: message\ndata: ") // a line may be incomplete
-		event.Write(envelope.ErrorReply(b.id, errStopped))
+		event.Write(envelope.ErrorReply(s.id, errStopped))
 		event.WriteString("\n\n")
-		b.last, err = strings.NewReader(event.String()), nil
+		s.last, err = strings.NewReader(event.String()), nil
 	}
 	return n, err
 }

@@ -216,16 +216,16 @@ const (
 )
 
 // String returns the request for errors.
-func (x *exchange) String() string {
+func (e *exchange) String() string {
 	text := ""
-	if x.params != nil {
-		b, err := json.Marshal(x.params)
+	if e.params != nil {
+		b, err := json.Marshal(e.params)
 		if err != nil {
 			b = []byte("{…}") // cannot happen: it was decoded
 		}
 		text = " " + string(transcript.Mask(b, nil))
 	}
-	return x.method + truncate.Bytes(text, maxShown)
+	return e.method + truncate.Bytes(text, maxShown)
 }
 
 // missing describes a request that was not recorded, and similar ones that were.

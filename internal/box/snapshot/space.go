@@ -23,14 +23,14 @@ type shortfall struct {
 }
 
 // nothing reports whether nothing is missing.
-func (l shortfall) nothing() bool { return l.none() && l.reserved <= 0 }
+func (s shortfall) nothing() bool { return s.none() && s.reserved <= 0 }
 
 // none reports whether nothing is missing for which records are evicted.
-func (l shortfall) none() bool { return l.budget <= 0 && l.disk <= 0 && l.records <= 0 }
+func (s shortfall) none() bool { return s.budget <= 0 && s.disk <= 0 && s.records <= 0 }
 
 // without returns the shortfall after the removal of a record of so many bytes.
-func (l shortfall) without(bytes int64) shortfall {
-	return shortfall{budget: l.budget - bytes, disk: l.disk - bytes, records: l.records - 1, reserved: l.reserved - bytes}
+func (s shortfall) without(bytes int64) shortfall {
+	return shortfall{budget: s.budget - bytes, disk: s.disk - bytes, records: s.records - 1, reserved: s.reserved - bytes}
 }
 
 // free returns the space on the disk that is available to this user.

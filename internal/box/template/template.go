@@ -52,11 +52,11 @@ type Spec struct {
 }
 
 // String returns the name for messages: "python (small)".
-func (w Spec) String() string {
-	if w.Flavor == "" {
-		return w.Name
+func (s Spec) String() string {
+	if s.Flavor == "" {
+		return s.Name
 	}
-	return fmt.Sprintf("%s (%s)", w.Name, w.Flavor)
+	return fmt.Sprintf("%s (%s)", s.Name, s.Flavor)
 }
 
 // Template is a complete template on disk.

@@ -209,10 +209,10 @@ type advising struct {
 }
 
 // Authorize implements [auth.OAuthHandler].
-func (h advising) Authorize(ctx context.Context, req *http.Request, res *http.Response) error {
-	err := h.Handler.Authorize(ctx, req, res)
+func (a advising) Authorize(ctx context.Context, req *http.Request, res *http.Response) error {
+	err := a.Handler.Authorize(ctx, req, res)
 	if errors.Is(err, login.ErrRequired) {
-		return fmt.Errorf("%w; %s", err, h.classify(err).HintTo)
+		return fmt.Errorf("%w; %s", err, a.classify(err).HintTo)
 	}
 	return err
 }

@@ -143,9 +143,9 @@ func server() {
 // servers cannot declare.
 type tasksOnly struct{ io.WriteCloser }
 
-func (w tasksOnly) Write(p []byte) (int, error) {
+func (t tasksOnly) Write(p []byte) (int, error) {
 	text := strings.ReplaceAll(string(p), `"name":"study"`, `"name":"study","execution":{"taskSupport":"required"}`)
-	if _, err := io.WriteString(w.WriteCloser, text); err != nil {
+	if _, err := io.WriteString(t.WriteCloser, text); err != nil {
 		return 0, err
 	}
 	return len(p), nil

@@ -58,13 +58,13 @@ func (c *cgroups) create(id string, l engine.Limits) (*cgroup, error) {
 	return g, nil
 }
 
-func (g *cgroup) path(controller string) string {
-	return filepath.Join(g.parent.dirs[controller], g.id)
+func (c *cgroup) path(controller string) string {
+	return filepath.Join(c.parent.dirs[controller], c.id)
 }
 
-func (g *cgroup) limit(l engine.Limits) error {
+func (c *cgroup) limit(l engine.Limits) error {
 	set := func(controller, file string, value any, optional bool) error {
-		err := os.WriteFile(filepath.Join(g.path(controller), file), fmt.Append(nil, value), 0)
+		err := os.WriteFile(filepath.Join(c.path(controller), file), fmt.Append(nil, value), 0)
 		if err != nil && !(optional && errors.Is(err, fs.ErrNotExist)) {
 			return fmt.Errorf("limit %s to %v: %w", controller, value, err)
 		}
@@ -72,7 +72,7 @@ func (g *cgroup) limit(l engine.Limits) error {
 	}
 	var errs []error
 	if limit := hostMemory(l); limit > 0 {
-		if g.parent.v2 {
+		if c.parent.v2 {
 			errs = append(errs, set("memory", "memory.max", limit, false),
 				set("memory", "memory.swap.max", 0, true),
 				set("memory", "memory.oom.group", 1, true))
@@ -83,7 +83,7 @@ func (g *cgroup) limit(l engine.Limits) error {
 	}
 	if l.CPUs > 0 {
 		quota := max(int64(l.CPUs*float64(cpuPeriod.Microseconds())), 1000) // the kernel's least
-		if g.parent.v2 {
+		if c.parent.v2 {
 			errs = append(errs, set("cpu", "cpu.max", fmt.Sprintf("%d %d", quota, cpuPeriod.Microseconds()), false))
 		} else {
 			errs = append(errs, set("cpu", "cpu.cfs_period_us", cpuPeriod.Microseconds(), false),
@@ -99,13 +99,13 @@ func (g *cgroup) limit(l engine.Limits) error {
 // start starts cmd, a part of gVisor, in the cgroup. Where the kernel cannot start a
 // process there, the process does nothing until it has been moved: what it starts
 // before, the guest's memory and threads among it, would stay outside for good.
-func (g *cgroup) start(s *spawner, cmd *exec.Cmd) error {
-	if g == nil {
+func (c *cgroup) start(s *spawner, cmd *exec.Cmd) error {
+	if c == nil {
 		return s.start(cmd)
 	}
-	if g.dir != nil {
+	if c.dir != nil {
 		cmd.SysProcAttr.UseCgroupFD = true
-		cmd.SysProcAttr.CgroupFD = int(g.dir.Fd())
+		cmd.SysProcAttr.CgroupFD = int(c.dir.Fd())
 		return s.start(cmd)
 	}
 	gate, open, err := os.Pipe()
@@ -118,7 +118,7 @@ func (g *cgroup) start(s *spawner, cmd *exec.Cmd) error {
 	if err := s.start(cmd); err != nil {
 		return err
 	}
-	if err := g.add(cmd.Process.Pid); err != nil {
+	if err := c.add(cmd.Process.Pid); err != nil {
 		_ = cmd.Process.Kill() // not reaped yet, so it exists
 		_ = cmd.Wait()         // its error is that it was killed
 		return err
@@ -134,9 +134,9 @@ func awaitPlace() {
 }
 
 // add moves a process into the cgroup.
-func (g *cgroup) add(pid int) error {
-	for _, dir := range g.parent.distinct() {
-		err := os.WriteFile(filepath.Join(dir, g.id, "cgroup.procs"), strconv.AppendInt(nil, int64(pid), 10), 0)
+func (c *cgroup) add(pid int) error {
+	for _, dir := range c.parent.distinct() {
+		err := os.WriteFile(filepath.Join(dir, c.id, "cgroup.procs"), strconv.AppendInt(nil, int64(pid), 10), 0)
 		if err != nil {
 			return fmt.Errorf("move process into cgroup: %w", err)
 		}
@@ -146,23 +146,23 @@ func (g *cgroup) add(pid int) error {
 
 // oomKilled reports whether the kernel has killed a process of the cgroup because
 // of its memory limit.
-func (g *cgroup) oomKilled() bool {
-	if g == nil {
+func (c *cgroup) oomKilled() bool {
+	if c == nil {
 		return false
 	}
 	file := "memory.oom_control"
-	if g.parent.v2 {
+	if c.parent.v2 {
 		file = "memory.events"
 	}
-	return g.value("memory", file, "oom_kill") > 0
+	return c.value("memory", file, "oom_kill") > 0
 }
 
 // cpu returns the CPU time that the guest has used.
-func (g *cgroup) cpu() time.Duration {
-	if g.parent.v2 {
-		return time.Duration(g.value("cpu", "cpu.stat", "usage_usec")) * time.Microsecond
+func (c *cgroup) cpu() time.Duration {
+	if c.parent.v2 {
+		return time.Duration(c.value("cpu", "cpu.stat", "usage_usec")) * time.Microsecond
 	}
-	b, err := os.ReadFile(filepath.Join(g.parent.cpuacct, g.id, "cpuacct.usage"))
+	b, err := os.ReadFile(filepath.Join(c.parent.cpuacct, c.id, "cpuacct.usage"))
 	if err != nil {
 		return 0
 	}
@@ -171,8 +171,8 @@ func (g *cgroup) cpu() time.Duration {
 }
 
 // pids returns the host processes of the guest.
-func (g *cgroup) pids() []int {
-	b, err := os.ReadFile(filepath.Join(g.path("memory"), "cgroup.procs"))
+func (c *cgroup) pids() []int {
+	b, err := os.ReadFile(filepath.Join(c.path("memory"), "cgroup.procs"))
 	if err != nil {
 		return nil
 	}
@@ -187,8 +187,8 @@ func (g *cgroup) pids() []int {
 
 // value returns the value of key in a file of lines "key value", 0 if there is
 // none.
-func (g *cgroup) value(controller, file, key string) int64 {
-	b, err := os.ReadFile(filepath.Join(g.path(controller), file))
+func (c *cgroup) value(controller, file, key string) int64 {
+	b, err := os.ReadFile(filepath.Join(c.path(controller), file))
 	if err != nil {
 		return 0
 	}
@@ -202,19 +202,19 @@ func (g *cgroup) value(controller, file, key string) int64 {
 }
 
 // remove kills what is left in the cgroup and removes it.
-func (g *cgroup) remove() error {
-	if g == nil {
+func (c *cgroup) remove() error {
+	if c == nil {
 		return nil
 	}
-	if g.dir != nil {
-		g.dir.Close()
+	if c.dir != nil {
+		c.dir.Close()
 	}
-	for _, pid := range g.pids() {
+	for _, pid := range c.pids() {
 		unix.Kill(pid, unix.SIGKILL)
 	}
 	var errs []error
-	for _, dir := range g.parent.distinct() {
-		errs = append(errs, g.parent.remove(filepath.Join(dir, g.id)))
+	for _, dir := range c.parent.distinct() {
+		errs = append(errs, c.parent.remove(filepath.Join(dir, c.id)))
 	}
 	return errors.Join(errs...)
 }

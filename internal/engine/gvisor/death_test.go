@@ -109,27 +109,27 @@ func startServer(t *testing.T, stage, dir string) *victim {
 }
 
 // kill kills the innermost process, or the outer one, which is ours.
-func (s *victim) kill(outer bool) {
+func (v *victim) kill(outer bool) {
 	if outer {
-		s.cmd.Process.Kill()
+		v.cmd.Process.Kill()
 	} else {
-		unix.Kill(s.pids[0], unix.SIGKILL)
+		unix.Kill(v.pids[0], unix.SIGKILL)
 	}
-	s.cmd.Wait()
+	v.cmd.Wait()
 }
 
 // left returns the processes that have outlived the server: those that were there
 // when it had reached its stage, and those that it started for guests since.
-func (s *victim) left() []int {
+func (v *victim) left() []int {
 	var left []int
-	for _, pid := range s.pids {
+	for _, pid := range v.pids {
 		// The process that adopts orphans here reaps the zombie.
 		if alive(strconv.Itoa(pid)) {
 			left = append(left, pid)
 		}
 	}
 	names, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-	own := fmt.Sprintf("--bundle=%s/gvisor/%d-", filepath.Join(s.dir, "state"), s.pids[0])
+	own := fmt.Sprintf("--bundle=%s/gvisor/%d-", filepath.Join(v.dir, "state"), v.pids[0])
 	for _, name := range names {
 		if b, err := os.ReadFile(name); err == nil && strings.Contains(string(b), own) {
 			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name))); err == nil {
@@ -141,17 +141,17 @@ func (s *victim) left() []int {
 }
 
 // checkGone fails the test if anything outlives the server and the next start.
-func (s *victim) checkGone(t *testing.T) {
+func (v *victim) checkGone(t *testing.T) {
 	t.Helper()
-	if !polltest.Soon(5*time.Second, func() bool { return len(s.left()) == 0 }) {
-		t.Errorf("leak: processes %v outlive the server", s.left())
+	if !polltest.Soon(5*time.Second, func() bool { return len(v.left()) == 0 }) {
+		t.Errorf("leak: processes %v outlive the server", v.left())
 	}
 	// The last threads of a process may hold its lock a little longer than it is
 	// seen to live, so that it can take more than one start.
 	traces := func() []string {
-		openIn(t, filepath.Join(s.dir, "state")).Close()
-		groups, _ := filepath.Glob(fmt.Sprintf("/sys/fs/cgroup/*/%s%d-*", groupPrefix, s.pids[0]))
-		dirs, _ := filepath.Glob(filepath.Join(s.dir, "state", "gvisor", fmt.Sprintf("%d-*", s.pids[0])))
+		openIn(t, filepath.Join(v.dir, "state")).Close()
+		groups, _ := filepath.Glob(fmt.Sprintf("/sys/fs/cgroup/*/%s%d-*", groupPrefix, v.pids[0]))
+		dirs, _ := filepath.Glob(filepath.Join(v.dir, "state", "gvisor", fmt.Sprintf("%d-*", v.pids[0])))
 		return append(groups, dirs...)
 	}
 	if !polltest.Soon(5*time.Second, func() bool { return len(traces()) == 0 }) {
@@ -209,9 +209,9 @@ func TestServer_KilledDuringSnapshots(t *testing.T) {
 }
 
 // checkImages fails the test unless what the server has left is whole or refused.
-func (s *victim) checkImages(t *testing.T, e *Engine, spec *engine.Spec) {
+func (v *victim) checkImages(t *testing.T, e *Engine, spec *engine.Spec) {
 	t.Helper()
-	images, err := filepath.Glob(filepath.Join(s.dir, "image-*"))
+	images, err := filepath.Glob(filepath.Join(v.dir, "image-*"))
 	if err != nil || len(images) == 0 {
 		t.Fatalf("snapshots of the server: %v, %v", images, err)
 	}

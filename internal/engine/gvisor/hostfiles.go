@@ -95,11 +95,11 @@ func (g *guest) inRoot(name string) (path string, ours bool) {
 }
 
 // mounted reports whether a path of the guest is the agent's or in a volume.
-func (m fixedSpec) mounted(path string) bool {
+func (s fixedSpec) mounted(path string) bool {
 	if path == agentPath {
 		return true
 	}
-	for _, mount := range m.Mounts {
+	for _, mount := range s.Mounts {
 		at := mount[:strings.LastIndexByte(mount, ',')]
 		if path == at || strings.HasPrefix(path, at+"/") {
 			return true

@@ -96,18 +96,18 @@ func fix(s *engine.Spec, agent string) fixedSpec {
 }
 
 // differs names the first difference from o; it is empty if there is none.
-func (m fixedSpec) differs(o fixedSpec) string {
+func (s fixedSpec) differs(o fixedSpec) string {
 	switch {
-	case m.RootKey != o.RootKey:
-		return fmt.Sprintf("of root %q, not %q", m.RootKey, o.RootKey)
-	case m.Agent != o.Agent:
+	case s.RootKey != o.RootKey:
+		return fmt.Sprintf("of root %q, not %q", s.RootKey, o.RootKey)
+	case s.Agent != o.Agent:
 		return "of another version of Glovebox, whose agent is not there any more"
-	case !slices.Equal(m.AgentArgs, o.AgentArgs):
-		return fmt.Sprintf("of an agent with arguments %q, not %q", m.AgentArgs, o.AgentArgs)
-	case m.Limits != o.Limits:
-		return fmt.Sprintf("of limits %+v, not %+v", m.Limits, o.Limits)
-	case !slices.Equal(m.Mounts, o.Mounts):
-		return fmt.Sprintf("of a box with %s, and boxes have %s now", volumeList(m.Mounts), volumeList(o.Mounts))
+	case !slices.Equal(s.AgentArgs, o.AgentArgs):
+		return fmt.Sprintf("of an agent with arguments %q, not %q", s.AgentArgs, o.AgentArgs)
+	case s.Limits != o.Limits:
+		return fmt.Sprintf("of limits %+v, not %+v", s.Limits, o.Limits)
+	case !slices.Equal(s.Mounts, o.Mounts):
+		return fmt.Sprintf("of a box with %s, and boxes have %s now", volumeList(s.Mounts), volumeList(o.Mounts))
 	}
 	return ""
 }

@@ -74,18 +74,18 @@ type input struct {
 // read handles frames. When no frame is left, it hands the reading to a new goroutine
 // and performs the last operation itself: waking another goroutine for it would delay
 // every call.
-func (r *input) read() {
+func (in *input) read() {
 	var last *op
 	for {
-		if last != nil && !r.rd.Ready() {
-			go r.read()
+		if last != nil && !in.rd.Ready() {
+			go in.read()
 			last.do()
 			return
 		}
-		h, p, err := r.rd.Next()
+		h, p, err := in.rd.Next()
 		var begun *op
 		if err == nil {
-			begun, err = r.conn.handle(h, p)
+			begun, err = in.conn.handle(h, p)
 		}
 		if last != nil && (begun != nil || err != nil) {
 			go last.do()
@@ -98,29 +98,29 @@ func (r *input) read() {
 			}
 			continue
 		case errors.Is(err, protocol.ErrFrame), errors.Is(err, protocol.ErrFlow):
-			r.a.log.Debug("invalid frame; waiting for a new connection", "err", err)
-			err = r.restart()
+			in.a.log.Debug("invalid frame; waiting for a new connection", "err", err)
+			err = in.restart()
 		}
 		if err != nil {
 			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 				err = nil
 			}
-			r.end <- err
+			in.end <- err
 			return
 		}
 	}
 }
 
 // restart ends the connection and waits for the next.
-func (r *input) restart() error {
-	r.conn.end(protocol.ErrSuperseded)
-	nonce, err := r.rd.Resync(0, func(string) bool { return true })
+func (in *input) restart() error {
+	in.conn.end(protocol.ErrSuperseded)
+	nonce, err := in.rd.Resync(0, func(string) bool { return true })
 	if err != nil {
 		return err
 	}
-	r.conn = r.a.newConnection(r.conn, r.conn.epoch+1)
-	r.a.out.Restart(r.conn.epoch, protocol.AppendMarker(nil, nonce))
-	r.a.out.Wake()
+	in.conn = in.a.newConnection(in.conn, in.conn.epoch+1)
+	in.a.out.Restart(in.conn.epoch, protocol.AppendMarker(nil, nonce))
+	in.a.out.Wake()
 	return nil
 }
 

@@ -125,18 +125,18 @@ func (c *connection) openLocked(name protocol.Op, x any) (uint32, error) {
 }
 
 // put sends a frame without waiting. A failure means that the connection has ended.
-func (k *hostCall) put(h protocol.Header, p []byte) {
-	k.conn.a.out.Put(k.conn.epoch, h, p)
-	k.conn.a.out.Wake()
+func (c *hostCall) put(h protocol.Header, p []byte) {
+	c.conn.a.out.Put(c.conn.epoch, h, p)
+	c.conn.a.out.Wake()
 }
 
 // send sends the arguments.
-func (k *hostCall) send(ctx context.Context, p []byte) error {
-	out := k.conn.a.out
+func (c *hostCall) send(ctx context.Context, p []byte) error {
+	out := c.conn.a.out
 	for len(p) > 0 {
-		n, err := k.window.Take(len(p), ctx.Done())
+		n, err := c.window.Take(len(p), ctx.Done())
 		if err == nil {
-			err = out.Add(k.conn.epoch, ctx.Done(), protocol.Header{Type: protocol.Data, Channel: protocol.Body, Op: k.id}, p[:n])
+			err = out.Add(c.conn.epoch, ctx.Done(), protocol.Header{Type: protocol.Data, Channel: protocol.Body, Op: c.id}, p[:n])
 		}
 		if errors.Is(err, protocol.ErrStopped) {
 			err = context.Cause(ctx)
@@ -148,35 +148,35 @@ func (k *hostCall) send(ctx context.Context, p []byte) error {
 			out.Wake()
 		}
 	}
-	k.put(protocol.Header{Type: protocol.EOF, Channel: protocol.Body, Op: k.id}, nil)
+	c.put(protocol.Header{Type: protocol.EOF, Channel: protocol.Body, Op: c.id}, nil)
 	return nil
 }
 
 // receive returns the result after End.
-func (k *hostCall) receive(ctx context.Context) ([]byte, error) {
+func (c *hostCall) receive(ctx context.Context) ([]byte, error) {
 	var result, data []byte
 	var items []protocol.Item
 	take := func() {
-		data, items = k.in.Take(data, items)
+		data, items = c.in.Take(data, items)
 		var credit uint32
 		for _, it := range items {
-			credit += k.in.Consume(it)
+			credit += c.in.Consume(it)
 		}
 		result = append(result, data...)
 		if credit > 0 {
-			k.put(protocol.Header{Type: protocol.Credit, Op: k.id}, binary.BigEndian.AppendUint32(nil, credit))
+			c.put(protocol.Header{Type: protocol.Credit, Op: c.id}, binary.BigEndian.AppendUint32(nil, credit))
 		}
 	}
 	for {
 		select {
-		case <-k.in.Wake:
+		case <-c.in.Wake:
 			if take(); len(result) > protocol.MaxCallResult {
 				return nil, failf(protocol.CodeTooLarge, "the result is longer than %d bytes", protocol.MaxCallResult)
 			}
-		case <-k.end:
+		case <-c.end:
 			take() // received before End
-			if k.resp.Error != nil {
-				return nil, k.resp.Error
+			if c.resp.Error != nil {
+				return nil, c.resp.Error
 			}
 			return result, nil
 		case <-ctx.Done():

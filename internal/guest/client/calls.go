@@ -197,40 +197,40 @@ func (s *callSet) checkSealed() error {
 }
 
 // serve answers the call.
-func (k *call) serve() {
-	args, err := k.readArgs()
+func (c *call) serve() {
+	args, err := c.readArgs()
 	var result []byte
 	if err == nil {
-		result, err = k.set.host.Call(k.ctx, k.method, args)
+		result, err = c.set.host.Call(c.ctx, c.method, args)
 	}
 	if err == nil && len(result) > protocol.MaxCallResult {
 		err = &protocol.Error{Code: protocol.CodeTooLarge, Message: fmt.Sprintf("the result has %d bytes, more than %d", len(result), protocol.MaxCallResult)}
 	}
 	if err == nil {
-		err = k.send(result)
+		err = c.send(result)
 	}
-	k.conn.mu.Lock()
-	k.abandoned = !k.sealed
-	sealed := k.sealed
-	k.conn.mu.Unlock()
+	c.conn.mu.Lock()
+	c.abandoned = !c.sealed
+	sealed := c.sealed
+	c.conn.mu.Unlock()
 	if sealed {
-		k.finish(err)
+		c.finish(err)
 	}
 }
 
 // readArgs reads the body. After Cancel and after the end of the run it returns the
 // cause.
-func (k *call) readArgs() ([]byte, error) {
+func (c *call) readArgs() ([]byte, error) {
 	var args, data []byte
 	var items []protocol.Item
 	for {
-		data, items = k.in.Take(data, items)
+		data, items = c.in.Take(data, items)
 		rest := data
 		var credit uint32
 		for _, it := range items {
 			if len(args)+it.Len > protocol.MaxCallArgs {
 				err := fmt.Errorf("%w: more than %d bytes of arguments", protocol.ErrFlow, protocol.MaxCallArgs)
-				k.conn.end(err)
+				c.conn.end(err)
 				return nil, err
 			}
 			args = append(args, rest[:it.Len]...)
@@ -238,59 +238,59 @@ func (k *call) readArgs() ([]byte, error) {
 			if it.EOF {
 				return args, nil
 			}
-			credit += k.in.Consume(it)
+			credit += c.in.Consume(it)
 		}
 		if credit > 0 {
-			k.conn.putFrame(protocol.Header{Type: protocol.Credit, Op: k.id}, binary.BigEndian.AppendUint32(nil, credit))
+			c.conn.putFrame(protocol.Header{Type: protocol.Credit, Op: c.id}, binary.BigEndian.AppendUint32(nil, credit))
 		}
 		if len(items) > 0 {
 			continue
 		}
 		select {
-		case <-k.in.Wake:
-		case <-k.ctx.Done():
-			return nil, context.Cause(k.ctx)
-		case <-k.conn.done:
-			return nil, k.conn.Err()
+		case <-c.in.Wake:
+		case <-c.ctx.Done():
+			return nil, context.Cause(c.ctx)
+		case <-c.conn.done:
+			return nil, c.conn.Err()
 		}
 	}
 }
 
 // send sends the result, as fast as the agent takes it.
-func (k *call) send(p []byte) error {
+func (c *call) send(p []byte) error {
 	for len(p) > 0 {
-		n, err := k.window.Take(len(p), k.ctx.Done())
+		n, err := c.window.Take(len(p), c.ctx.Done())
 		if err == nil {
-			err = k.conn.out.Add(0, k.ctx.Done(), protocol.Header{Type: protocol.Data, Channel: protocol.Body, Op: k.id}, p[:n])
+			err = c.conn.out.Add(0, c.ctx.Done(), protocol.Header{Type: protocol.Data, Channel: protocol.Body, Op: c.id}, p[:n])
 		}
 		if errors.Is(err, protocol.ErrStopped) {
-			err = context.Cause(k.ctx)
+			err = context.Cause(c.ctx)
 		}
 		if err != nil {
 			return err
 		}
-		k.conn.out.Wake()
+		c.conn.out.Wake()
 		p = p[n:]
 	}
 	return nil
 }
 
 // finish sends End and forgets the call.
-func (k *call) finish(err error) {
+func (c *call) finish(err error) {
 	var resp protocol.Response
 	if err != nil {
-		resp.Error = callError(k.ctx, err)
+		resp.Error = callError(c.ctx, err)
 	}
 	p, err := json.Marshal(resp)
 	if err != nil {
 		panic(err) // of strings: cannot fail
 	}
-	k.conn.mu.Lock()
-	delete(k.conn.calls, k.id)
-	delete(k.set.open, k.id)
-	k.conn.mu.Unlock()
-	k.cancel(nil)
-	k.conn.putFrame(protocol.Header{Type: protocol.End, Op: k.id}, p)
+	c.conn.mu.Lock()
+	delete(c.conn.calls, c.id)
+	delete(c.set.open, c.id)
+	c.conn.mu.Unlock()
+	c.cancel(nil)
+	c.conn.putFrame(protocol.Header{Type: protocol.End, Op: c.id}, p)
 }
 
 // maxCallError bounds the text of an error for the guest.

@@ -53,77 +53,77 @@ func newDialConn(ctx context.Context, c *Conn, id uint32, d protocol.Dial) *dial
 }
 
 // stopped returns why a read or write may not go on, or nil.
-func (k *dialConn) stopped(by *deadline) error {
+func (d *dialConn) stopped(by *deadline) error {
 	switch {
-	case k.closed.Load():
+	case d.closed.Load():
 		return net.ErrClosed
-	case k.ctx.Err() != nil:
-		return context.Cause(k.ctx)
+	case d.ctx.Err() != nil:
+		return context.Cause(d.ctx)
 	case by.passed():
 		return os.ErrDeadlineExceeded
 	}
 	return nil
 }
 
-func (k *dialConn) Read(p []byte) (int, error) {
-	k.readMu.Lock()
-	defer k.readMu.Unlock()
+func (d *dialConn) Read(p []byte) (int, error) {
+	d.readMu.Lock()
+	defer d.readMu.Unlock()
 	for {
-		if err := k.stopped(k.readBy); err != nil {
+		if err := d.stopped(d.readBy); err != nil {
 			return 0, err
 		}
-		if k.at < len(k.data) || len(p) == 0 {
-			n := copy(p, k.data[k.at:])
-			k.at += n
+		if d.at < len(d.data) || len(p) == 0 {
+			n := copy(p, d.data[d.at:])
+			d.at += n
 			return n, nil
 		}
-		if k.eof {
+		if d.eof {
 			return 0, io.EOF
 		}
-		if k.take(); k.at < len(k.data) || k.eof {
+		if d.take(); d.at < len(d.data) || d.eof {
 			continue
 		}
 		select {
-		case <-k.in.Wake:
-		case <-k.readBy.done():
+		case <-d.in.Wake:
+		case <-d.readBy.done():
 		}
 	}
 }
 
 // take replaces the batch being read by the next one, which counts as consumed: the
 // window bounds both.
-func (k *dialConn) take() {
-	k.data, k.items = k.in.Take(k.data, k.items)
-	k.at = 0
+func (d *dialConn) take() {
+	d.data, d.items = d.in.Take(d.data, d.items)
+	d.at = 0
 	var credit uint32
-	for _, it := range k.items {
-		k.eof = k.eof || it.EOF
-		credit += k.in.Consume(it)
+	for _, it := range d.items {
+		d.eof = d.eof || it.EOF
+		credit += d.in.Consume(it)
 	}
-	if credit > 0 && !k.eof {
-		k.conn.putFrame(protocol.Header{Type: protocol.Credit, Op: k.id}, binary.BigEndian.AppendUint32(nil, credit))
+	if credit > 0 && !d.eof {
+		d.conn.putFrame(protocol.Header{Type: protocol.Credit, Op: d.id}, binary.BigEndian.AppendUint32(nil, credit))
 	}
 }
 
-func (k *dialConn) Write(p []byte) (done int, err error) {
-	k.writeMu.Lock()
-	defer k.writeMu.Unlock()
+func (d *dialConn) Write(p []byte) (done int, err error) {
+	d.writeMu.Lock()
+	defer d.writeMu.Unlock()
 	for {
-		if err := k.stopped(k.writeBy); err != nil {
+		if err := d.stopped(d.writeBy); err != nil {
 			return done, err
 		}
-		if k.sentEOF {
+		if d.sentEOF {
 			return done, net.ErrClosed
 		}
 		if len(p) == 0 {
 			return done, nil
 		}
-		n, err := k.window.Take(min(len(p), protocol.MaxDialFrame), k.writeBy.done())
+		n, err := d.window.Take(min(len(p), protocol.MaxDialFrame), d.writeBy.done())
 		if err == nil {
-			err = k.conn.link.TakeAll(n, k.writeBy.done())
+			err = d.conn.link.TakeAll(n, d.writeBy.done())
 		}
 		if err == nil { // the window of the link bounds what is pending
-			err = k.conn.out.PutBulk(0, protocol.Header{Type: protocol.Data, Channel: protocol.Body, Op: k.id}, p[:n])
+			err = d.conn.out.PutBulk(0, protocol.Header{Type: protocol.Data, Channel: protocol.Body, Op: d.id}, p[:n])
 		}
 		if errors.Is(err, protocol.ErrStopped) {
 			continue // stopped returns the reason
@@ -131,49 +131,49 @@ func (k *dialConn) Write(p []byte) (done int, err error) {
 		if err != nil {
 			return done, err
 		}
-		k.conn.out.Wake()
+		d.conn.out.Wake()
 		p, done = p[n:], done+n
 	}
 }
 
 // CloseWrite ends the stream to the program, which can still send.
-func (k *dialConn) CloseWrite() error {
-	k.writeMu.Lock()
-	defer k.writeMu.Unlock()
-	if k.closed.Load() || k.sentEOF {
+func (d *dialConn) CloseWrite() error {
+	d.writeMu.Lock()
+	defer d.writeMu.Unlock()
+	if d.closed.Load() || d.sentEOF {
 		return net.ErrClosed
 	}
-	k.sentEOF = true
-	k.conn.putLast(protocol.Header{Type: protocol.EOF, Channel: protocol.Body, Op: k.id}, nil)
+	d.sentEOF = true
+	d.conn.putLast(protocol.Header{Type: protocol.EOF, Channel: protocol.Body, Op: d.id}, nil)
 	return nil
 }
 
 // Close ends reads and writes. The program's connection ends when Serve returns.
-func (k *dialConn) Close() error {
-	if k.closed.Swap(true) {
+func (d *dialConn) Close() error {
+	if d.closed.Swap(true) {
 		return net.ErrClosed
 	}
-	k.readBy.kill()
-	k.writeBy.kill()
+	d.readBy.kill()
+	d.writeBy.kill()
 	return nil
 }
 
-func (k *dialConn) LocalAddr() net.Addr  { return k.to }
-func (k *dialConn) RemoteAddr() net.Addr { return guestAddr{} }
+func (d *dialConn) LocalAddr() net.Addr  { return d.to }
+func (d *dialConn) RemoteAddr() net.Addr { return guestAddr{} }
 
-func (k *dialConn) SetDeadline(t time.Time) error {
-	k.readBy.set(t)
-	k.writeBy.set(t)
+func (d *dialConn) SetDeadline(t time.Time) error {
+	d.readBy.set(t)
+	d.writeBy.set(t)
 	return nil
 }
 
-func (k *dialConn) SetReadDeadline(t time.Time) error {
-	k.readBy.set(t)
+func (d *dialConn) SetReadDeadline(t time.Time) error {
+	d.readBy.set(t)
 	return nil
 }
 
-func (k *dialConn) SetWriteDeadline(t time.Time) error {
-	k.writeBy.set(t)
+func (d *dialConn) SetWriteDeadline(t time.Time) error {
+	d.writeBy.set(t)
 	return nil
 }
 

@@ -67,13 +67,13 @@ type Reply struct {
 const replySize = len(magic) + 2 + 8
 
 // Write sends the message.
-func (p Reply) Write(w io.Writer) error {
+func (r Reply) Write(w io.Writer) error {
 	b := append(make([]byte, 0, replySize), magic...)
 	b = append(b, version, 0)
-	if p.Superseded {
+	if r.Superseded {
 		b[len(b)-1] = 1
 	}
-	_, err := w.Write(binary.BigEndian.AppendUint64(b, p.Received))
+	_, err := w.Write(binary.BigEndian.AppendUint64(b, r.Received))
 	return err
 }
 

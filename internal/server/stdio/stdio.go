@@ -101,7 +101,7 @@ type call struct {
 }
 
 // parked reports whether only the end of the session answers the request.
-func (q *call) parked() bool { return q.method == listen }
+func (c *call) parked() bool { return c.method == listen }
 
 // A conn is the connection to the client, which the sessions of both eras share.
 type conn struct {

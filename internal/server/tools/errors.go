@@ -125,11 +125,11 @@ func (f family) answer(deps Deps, tool string, err error) (*mcp.CallToolResult, 
 }
 
 // advise appends the first suggestion to a message, unless e has a hint.
-func (m errorSpec) advise(words string, e *box.Error) string {
-	if e.Hint != "" || len(m.suggest) == 0 {
+func (s errorSpec) advise(words string, e *box.Error) string {
+	if e.Hint != "" || len(s.suggest) == 0 {
 		return words
 	}
-	return sentence(words) + " " + m.suggest[0]
+	return sentence(words) + " " + s.suggest[0]
 }
 
 // errorSpecOf returns the row for an error, adjusted by its context.

@@ -66,7 +66,7 @@ type boxRef struct {
 	id   string
 }
 
-func (b target) ref() boxRef { return boxRef{b.Info().Kind, b.ID()} }
+func (t target) ref() boxRef { return boxRef{t.Info().Kind, t.ID()} }
 
 // addBox adds the box, with its full id if the call created it.
 func (s *status) addBox(b boxRef, created bool) {

@@ -721,7 +721,7 @@ func TestRegistry_NeedsHTTPS(t *testing.T) {
 
 type roundTripper func(*http.Request) (*http.Response, error)
 
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+func (t roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
 
 // TestParseRef tells files from names.
 func TestParseRef(t *testing.T) {
