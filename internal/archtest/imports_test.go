@@ -66,9 +66,9 @@ var rules = []rule{
 	// Boxes.
 	{tree: "internal/fleet", ours: []string{"engine", "internal/lazyregexp", "mcpkit/outbound/address"}},
 	{tree: "internal/box",
-		ours: []string{"engine", "engine/hostdisk", "internal/fleet", "internal/guest/client", "internal/guest/protocol", "internal/lazyregexp", "internal/logkey", "internal/owned", "internal/plural", "internal/statefile", "internal/syncfile", "internal/tracing", "internal/truncate", "internal/visible"},
+		ours: []string{"engine", "engine/hostdisk", "internal/fairlru", "internal/fleet", "internal/guest/client", "internal/guest/protocol", "internal/lazyregexp", "internal/logkey", "internal/owned", "internal/plural", "internal/statefile", "internal/syncfile", "internal/tracing", "internal/truncate", "internal/visible"},
 		others: []string{
-			sys, "github.com/google/uuid", "github.com/hashicorp/golang-lru/v2", "golang.org/x/sync/", "golang.org/x/time/",
+			sys, "github.com/google/uuid", "golang.org/x/sync/", "golang.org/x/time/",
 		}},
 	{tree: "internal/box/image/oci",
 		ours:   []string{"engine", "engine/hostdisk", "internal/box/image", "internal/box/machine", "internal/erofs", "internal/lazyregexp", "internal/owned", "internal/statefile"},
@@ -148,7 +148,7 @@ var rules = []rule{
 
 	// Code mode.
 	{tree: "internal/codemode",
-		ours:   []string{"internal/gateway", "internal/gateway/pin", "internal/guest/protocol", "internal/lazyregexp", "internal/logkey", "internal/loglimit", "internal/nearest", "internal/plural", "internal/statefile", "internal/truncate", "internal/visible", "mcpkit", "mcpkit/outbound"},
+		ours:   []string{"internal/fairlru", "internal/gateway", "internal/gateway/pin", "internal/guest/protocol", "internal/lazyregexp", "internal/logkey", "internal/loglimit", "internal/nearest", "internal/plural", "internal/statefile", "internal/truncate", "internal/visible", "mcpkit", "mcpkit/outbound"},
 		others: []string{sdk, "github.com/google/jsonschema-go/", "github.com/hashicorp/golang-lru/v2", "golang.org/x/time/"}},
 
 	// Small packages for all of the above.
@@ -166,6 +166,7 @@ var rules = []rule{
 	{tree: "internal/statefile", ours: []string{"internal/owned"}, others: []string{"github.com/gofrs/flock"}},
 	{tree: "internal/syncfile"},
 	{tree: "internal/untar"},
+	{tree: "internal/fairlru", others: []string{"github.com/hashicorp/golang-lru/v2"}},
 	{tree: "internal/lazyregexp"},
 	{tree: "internal/truncate"},
 	{tree: "internal/visible"},

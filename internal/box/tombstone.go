@@ -6,9 +6,8 @@ import (
 	"sort"
 	"time"
 
-	"github.com/hashicorp/golang-lru/v2/simplelru"
-
 	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
+	"github.com/glovebox-dev/glovebox/internal/fairlru"
 )
 
 // Reason says why a box ended. It is a closed set: a metric label.
@@ -108,8 +107,7 @@ func ago(d time.Duration) string {
 }
 
 const (
-	// maxTombstones bounds the memory for tombstones, of all owners together. Beyond it, the
-	// owner with the most loses the oldest.
+	// maxTombstones bounds the memory for tombstones, of all owners together.
 	maxTombstones = 1000
 	// tombstoneAge is how long a client may come back and still learn what happened.
 	tombstoneAge = 24 * time.Hour
@@ -126,35 +124,16 @@ type key struct {
 // library's expirable cache, whose goroutine cannot be stopped and which reads its own
 // clock.
 type tombstones struct {
-	lru *simplelru.LRU[key, *Tombstone] // one without a reason marks a box that exists again
+	lru *fairlru.LRU[Owner, key, *Tombstone] // one without a reason marks a box that exists again
 	now func() time.Time
 }
 
 func newTombstones(now func() time.Time) *tombstones {
-	lru, err := simplelru.NewLRU[key, *Tombstone](maxTombstones, nil)
-	if err != nil { // only for a size that is not positive
-		panic(err)
-	}
-	return &tombstones{lru: lru, now: now}
+	return &tombstones{lru: fairlru.New[Owner, key, *Tombstone](maxTombstones, func(k key) Owner { return k.owner }), now: now}
 }
 
 func (ts *tombstones) add(t *Tombstone) {
-	if ts.lru.Len() == maxTombstones && !ts.lru.Contains(t.key()) {
-		ts.lru.Remove(ts.least())
-	}
 	ts.lru.Add(t.key(), t)
-}
-
-// least returns the key of the oldest tombstone of the owner with the most.
-func (ts *tombstones) least() key {
-	keys := ts.lru.Keys() // the oldest first
-	has := make(map[Owner]int)
-	most := 0
-	for _, k := range keys {
-		has[k.owner]++
-		most = max(most, has[k.owner])
-	}
-	return keys[slices.IndexFunc(keys, func(k key) bool { return has[k.owner] == most })]
 }
 
 // newestOfEach returns at most n tombstones of all, which are sorted, the oldest first: of

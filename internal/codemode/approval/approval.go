@@ -32,6 +32,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/glovebox-dev/glovebox/internal/codemode"
+	"github.com/glovebox-dev/glovebox/internal/fairlru"
 	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
@@ -75,11 +76,11 @@ type Approver struct {
 	running sync.WaitGroup // goroutines of runs
 
 	mu      sync.Mutex
-	closed  bool                            // guarded by mu
-	runs    map[*run]struct{}               // guarded by mu: that have not ended, or whose result is kept
-	byToken map[string]*question            // guarded by mu: that an answer may come for
-	last    *lru.Cache[string, *lastCalls]  // guarded by mu: by owner
-	expired *lru.Cache[requestID, *Expired] // guarded by mu: runs whose client has not come back
+	closed  bool                                      // guarded by mu
+	runs    map[*run]struct{}                         // guarded by mu: that have not ended, or whose result is kept
+	byToken map[string]*question                      // guarded by mu: that an answer may come for
+	last    *lru.Cache[string, *lastCalls]            // guarded by mu: by owner
+	expired *fairlru.LRU[string, requestID, *Expired] // guarded by mu: runs whose client has not come back
 }
 
 // lastCalls has the digest of each argument of the last approved call of a tool.
@@ -124,7 +125,7 @@ func New(o Options) *Approver {
 	}
 	o.Audit = cmp.Or(o.Audit, slog.New(slog.DiscardHandler))
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	return &Approver{o: o, runs: make(map[*run]struct{}), byToken: make(map[string]*question), last: newCache[string, *lastCalls](lastOwners), expired: newCache[requestID, *Expired](maxExpired)}
+	return &Approver{o: o, runs: make(map[*run]struct{}), byToken: make(map[string]*question), last: newCache[string, *lastCalls](lastOwners), expired: fairlru.New[string, requestID, *Expired](maxExpired, func(id requestID) string { return id.owner })}
 }
 
 var (

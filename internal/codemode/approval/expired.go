@@ -10,7 +10,7 @@ import (
 
 const (
 	// maxExpired bounds the requests whose expiry is remembered, up to three for a run, of all owners
-	// together, and expiredFor the time. Beyond it, the owner with the most loses the oldest.
+	// together, and expiredFor the time.
 	maxExpired = 3000
 	expiredFor = time.Hour
 	// maxWritten bounds the tools in an Expired.
@@ -77,24 +77,8 @@ func (a *Approver) rememberLocked(r *run, calls []*pendingCall) {
 		r.did.requests = append(r.did.requests, c.programIn(calls[0].Box))
 	}
 	for _, id := range r.did.requests {
-		a.addExpiredLocked(id, r.did)
+		a.expired.Add(id, r.did)
 	}
-}
-
-// addExpiredLocked remembers what an expired run did. One owner's runs push out no others' while
-// that owner has more than they.
-func (a *Approver) addExpiredLocked(id requestID, did *Expired) {
-	if a.expired.Len() == maxExpired && !a.expired.Contains(id) {
-		all := a.expired.Keys() // the oldest first
-		has := make(map[string]int)
-		most := 0
-		for _, other := range all {
-			has[other.owner]++
-			most = max(most, has[other.owner])
-		}
-		a.expired.Remove(all[slices.IndexFunc(all, func(other requestID) bool { return has[other.owner] == most })])
-	}
-	a.expired.Add(id, did)
 }
 
 // forgetExpiredLocked forgets that a run has expired.

@@ -150,7 +150,7 @@ func TestExpired_OwnerWithTheMostLosesTheOldest(t *testing.T) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		id := callerOf(owner, n).id(fmt.Sprint(n))
-		a.addExpiredLocked(id, &Expired{At: time.Now(), Calls: n, requests: []requestID{id}})
+		a.expired.Add(id, &Expired{At: time.Now(), Calls: n, requests: []requestID{id}})
 	}
 	const others = 3
 	for n := range others {
