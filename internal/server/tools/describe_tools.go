@@ -16,7 +16,10 @@ var describeTools = define(info{
 	if c.broker == nil {
 		return toolsOut{}, errNoCode()
 	}
-	language := codemode.LanguageOf(in.Language)
+	language, err := codeLanguage(in.Language)
+	if err != nil {
+		return toolsOut{}, err
+	}
 	out := toolsOut{Tools: []string{}}
 	switch in.Detail {
 	case "full":

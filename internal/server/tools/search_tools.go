@@ -20,10 +20,12 @@ var searchTools = define(info{
 	if c.broker == nil {
 		return toolsOut{}, errNoCode()
 	}
-	language := codemode.LanguageOf(in.Language)
+	language, err := codeLanguage(in.Language)
+	if err != nil {
+		return toolsOut{}, err
+	}
 	found, matches := c.broker.Search(ctx, in.Query, in.Limit, language)
 	out := toolsOut{Tools: []string{}, Matches: matches}
-	var err error
 	switch in.Detail {
 	case "full":
 		if len(found) == 0 {
@@ -56,6 +58,20 @@ type searchToolsIn struct {
 	Detail   string `json:"detail,omitempty" jsonschema:"full is as in describe_tools" enum:"names,signatures,full" default:"signatures"`
 	Limit    int    `json:"limit,omitempty" jsonschema:"the most tools to return" min:"1" max:"100" default:"10"`
 	Language string `json:"language,omitempty" jsonschema:"of the code" oneof:"python,javascript" default:"python"`
+}
+
+// codeLanguage reads the language of code that calls tools: a name that execute_code knows, or
+// that of a shell.
+func codeLanguage(name string) (codemode.Language, error) {
+	switch strings.ToLower(strings.TrimSpace(name)) {
+	case "shell", "bash", "sh":
+		return codemode.Shell, nil
+	}
+	t, err := box.ParseLanguage(name)
+	if err != nil {
+		return 0, err
+	}
+	return codemode.LanguageOf(t.Language()), nil
 }
 
 type toolsOut struct {

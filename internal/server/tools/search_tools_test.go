@@ -73,6 +73,36 @@ func TestSearchTools_allServers(t *testing.T) {
 	}
 }
 
+// TestSearchTools_Languages checks that search and description know the names of languages that
+// execute_code knows, and refuse others.
+func TestSearchTools_Languages(t *testing.T) {
+	broker := codemode.New(codemode.Options{Servers: twoServers{}})
+	handlers := Handlers(Deps{Code: func(box.Owner) *codemode.Broker { return broker }}, nil)
+	for language, want := range map[string]string{
+		"": "tools.few.one() -> Any", "python": "tools.few.one() -> Any", "Python3": "tools.few.one() -> Any",
+		"javascript": "await tools.few.one()", "JavaScript": "await tools.few.one()", "js": "await tools.few.one()", "node": "await tools.few.one()", " NodeJS ": "await tools.few.one()",
+		"shell": "glovebox-tool few.one", "bash": "glovebox-tool few.one",
+		"ruby": "Invalid parameters: Unsupported language: ruby. Must be 'python' or 'javascript'",
+	} {
+		for tool, arguments := range map[string]map[string]any{
+			"search_tools":   {"query": "one", "language": language},
+			"describe_tools": {"names": []string{"few.one"}, "detail": "signatures", "language": language},
+		} {
+			raw, err := json.Marshal(arguments)
+			if err != nil {
+				t.Fatal(err)
+			}
+			res, err := handlers[tool](t.Context(), &mcp.CallToolRequest{Params: &mcp.CallToolParamsRaw{Name: tool, Arguments: raw}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := res.Content[0].(*mcp.TextContent).Text; !strings.HasPrefix(got, want) {
+				t.Errorf("%s, language %q: got %q, want %q", tool, language, got, want)
+			}
+		}
+	}
+}
+
 // lockedServer is a server without tools, which its user has not trusted.
 type lockedServer struct{ twoServers }
 
