@@ -56,13 +56,12 @@ func TestSaysDeprecated_AnyText(t *testing.T) {
 	}
 }
 
-// TestSearch_HostileDescriptions: descriptions that repeat the word make a search no slower than
-// others of their length, but for a small factor.
+// TestSearch_HostileDescriptions: descriptions that repeat the word are searched in linear time.
 func TestSearch_HostileDescriptions(t *testing.T) {
-	took := func(text string) time.Duration {
-		text = strings.Repeat(text, maxSearched/len(text))
+	took := func(text string, size int) time.Duration {
+		text = strings.Repeat(text, size/len(text))
 		least := time.Hour // the machine may be busy
-		for range 10 {
+		for range 20 {
 			begun := time.Now()
 			for range 30 {
 				isDeprecated(Tool{Tool: &mcp.Tool{Description: text}})
@@ -71,10 +70,10 @@ func TestSearch_HostileDescriptions(t *testing.T) {
 		}
 		return least
 	}
-	harmless := took("reads a page of a book. ")
 	for _, text := range []string{"a deprecated ", "deprecated", "a.deprecated items ", "a. * deprecated       x", "a deprecated.use"} {
-		if hostile := took(text); hostile > 10*harmless {
-			t.Errorf("%q: %v, and %v without the word", text, hostile, harmless)
+		// In quadratic time, eight times as much takes 64 times as long.
+		if long, short := took(text, maxSearched), took(text, maxSearched/8); long > 24*short {
+			t.Errorf("%q: %v, and %v for an eighth", text, long, short)
 		}
 	}
 }

@@ -409,7 +409,7 @@ func (starting) Unavailable(ctx context.Context, server, _ string) *Error {
 		<-ctx.Done()
 		return asError(ctx, context.Cause(ctx))
 	}
-	return &Error{Code: Unavailable, Message: fmt.Sprintf("The server %q is still starting. Try again in a moment.", server)}
+	return &Error{Code: Unavailable, Message: fmt.Sprintf("The server %q is still starting. Try again in a moment.", server), starting: true}
 }
 
 // TestMissing_slowServer: a search does not wait for a server that starts, and its notes are
@@ -428,6 +428,9 @@ func TestMissing_slowServer(t *testing.T) {
 			begun := time.Now()
 			if got := b.Missing(t.Context(), ""); !slices.Equal(got, tc.want) || time.Since(begun) > tc.most {
 				t.Errorf("after %v: %q, want %q", time.Since(begun), got, tc.want)
+			}
+			if got, want := strings.Join(b.Missing(t.Context(), "write a file"), "\n"), "Still starting: slow"; !strings.Contains(got, want) {
+				t.Errorf("a search for other words: got %q, want %q", got, want)
 			}
 		})
 	}

@@ -47,8 +47,9 @@ type Error struct {
 	Message   string `json:"message"`
 	Signature string `json:"signature,omitempty"` // of the tool, if the call did not fit it
 
-	broken bool // an interrupted call ended with its connection, not with its run
-	unsent bool // the server got no call
+	broken   bool // an interrupted call ended with its connection, not with its run
+	unsent   bool // the server got no call
+	starting bool // the server has not been listed yet
 }
 
 func (e *Error) Error() string { return e.Message }

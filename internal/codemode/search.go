@@ -227,7 +227,7 @@ func (b *Broker) Missing(ctx context.Context, query string) (notes []string) {
 	}
 	asked.Wait()
 	words := queryWords(query[:min(len(query), maxQuery)])
-	var unavailable, untrusted []string
+	var unavailable, untrusted, starting []string
 	for i, why := range reasons {
 		server := servers[i]
 		switch {
@@ -237,6 +237,8 @@ func (b *Broker) Missing(ctx context.Context, query string) (notes []string) {
 				why = &Error{Message: fmt.Sprintf("The server %q did not answer within %v. Try again in a moment.", server, missingWait)}
 			}
 			notes = append(notes, safe(why.Message))
+		case why.starting:
+			starting = append(starting, visible.Text(server))
 		case why.Code == Untrusted:
 			untrusted = append(untrusted, visible.Text(server))
 		default:
@@ -252,6 +254,9 @@ func (b *Broker) Missing(ctx context.Context, query string) (notes []string) {
 	}
 	if brief != "" {
 		notes = append(notes, brief+"Describe one of these servers to see why.")
+	}
+	if len(starting) > 0 {
+		notes = append(notes, "Still starting: "+list(starting)+". Search again in a moment.")
 	}
 	return notes
 }

@@ -49,7 +49,7 @@ func (s gatewayServers) Tools(ctx context.Context, server string) []Tool {
 
 // reasons maps the gateway's reasons to codes.
 var reasons = map[gateway.Reason]Code{
-	gateway.ReasonFailed: Unavailable, gateway.ReasonUntrusted: Untrusted,
+	gateway.ReasonFailed: Unavailable, gateway.ReasonStarting: Unavailable, gateway.ReasonUntrusted: Untrusted,
 	gateway.ReasonChanged: Changed, gateway.ReasonTask: Unavailable, gateway.ReasonAsks: NeedsInput,
 }
 
@@ -58,7 +58,7 @@ func (s gatewayServers) Unavailable(ctx context.Context, server, tool string) *E
 		tool = name // programs may write its identifier
 	}
 	if why := s.g.WhyUnavailable(ctx, server, tool); why != nil {
-		return &Error{Code: reasons[why.Reason], Message: why.Text}
+		return &Error{Code: reasons[why.Reason], Message: why.Text, starting: why.Reason == gateway.ReasonStarting}
 	}
 	return nil
 }

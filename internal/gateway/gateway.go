@@ -52,6 +52,9 @@ const (
 	// listWait bounds the wait of a list request for servers without a cached listing.
 	// Clients get slower servers by a list_changed notification.
 	listWait = 15 * time.Second
+	// partWait bounds the wait of a program for all servers if one of them has tools: the program
+	// hears which servers are still starting.
+	partWait = 5 * time.Second
 )
 
 // Options configures a [Gateway].
@@ -120,6 +123,8 @@ type Gateway struct {
 	subscriptions subscriptions
 	server        *mcp.Server              // set by Register
 	firstListed   chan struct{}            // closed when servers without a cached listing have been listed once
+	haveTools     chan struct{}            // closed when a server has tools or firstListed is closed
+	gotTools      func()                   // closes haveTools; may be called repeatedly
 	listedOnce    map[string]chan struct{} // set by Register: of each of these servers, closed when it has been listed once
 	registered    time.Time                // set by Register
 
@@ -171,11 +176,12 @@ func New(o Options) *Gateway {
 		}
 	}
 	g := &Gateway{
-		log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), listSlots: make(chan struct{}, maxConcurrentLists), startSlots: make(chan struct{}, maxConcurrentLists), listTimeout: listTimeout, firstListed: make(chan struct{}),
+		log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), listSlots: make(chan struct{}, maxConcurrentLists), startSlots: make(chan struct{}, maxConcurrentLists), listTimeout: listTimeout, firstListed: make(chan struct{}), haveTools: make(chan struct{}),
 		singleClient: o.SingleClient, failedCalls: rate.Sometimes{First: 5, Interval: 10 * time.Second}, sole: soleClient{known: make(chan struct{})},
 		published: make(map[string]*published), refreshing: make(map[string]*refreshState), failed: make(map[string]failure), tasksOnly: make(map[string][]string), names: newNames(servers), prompts: newNames(servers),
 		resources: make(claims[mcp.Resource]), templates: make(claims[mcp.ResourceTemplate]), sentLevels: make(map[string]mcp.LoggingLevel), starting: make(map[string]*start), retrying: make(map[string]chan struct{}),
 	}
+	g.gotTools = sync.OnceFunc(func() { close(g.haveTools) })
 	if g.trustCommand = o.TrustCommand; g.trustCommand == nil {
 		g.trustCommand = func(server string) string { return "glovebox mcp trust " + server }
 	}
@@ -260,6 +266,7 @@ func (g *Gateway) Register(s *mcp.Server) {
 	g.tasks.Go(func() {
 		listed.Wait()
 		close(g.firstListed)
+		g.gotTools()
 	})
 }
 

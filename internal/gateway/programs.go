@@ -28,6 +28,7 @@ type Reason int
 // The reasons.
 const (
 	ReasonFailed    Reason = iota // the server does not start or answer
+	ReasonStarting                // the server has not been listed yet
 	ReasonUntrusted               // the user has not trusted the server
 	ReasonChanged                 // the tool has changed since it was first used
 	ReasonTask                    // the tool only runs as a task
@@ -56,12 +57,14 @@ func (g *Gateway) ServerNames() (names []string) {
 // ServerTools returns the tools of a server that clients are offered now, under their own
 // names; those of all servers, in the order of the configuration, for "". It waits for the
 // first listing of a server that has never been listed: of one server for a minute, of all
-// servers for at most 15 seconds after Register, so that one server that does not answer
-// delays no others.
+// servers until 5 seconds after Register or, as long as none has tools, until 15 seconds after
+// it, so that one server that does not answer delays no others.
 func (g *Gateway) ServerTools(ctx context.Context, server string) (tools []ServerTool) {
 	stop := awaitsStart(ctx, server)
 	if server == "" {
-		await(ctx, g.firstListed, listWait-time.Since(g.registered))
+		if !await(ctx, g.firstListed, partWait-time.Since(g.registered)) {
+			await(ctx, g.haveTools, listWait-time.Since(g.registered))
+		}
 	} else if listed := g.listedOnce[server]; listed != nil {
 		await(ctx, listed, g.listTimeout)
 	}
@@ -138,7 +141,7 @@ func (g *Gateway) WhyUnavailable(ctx context.Context, server, tool string) *Unav
 			select {
 			case <-once:
 			default:
-				return &UnavailableError{ReasonFailed, fmt.Sprintf("The server %q is still starting. Try again in a moment.", server)}
+				return &UnavailableError{ReasonStarting, fmt.Sprintf("The server %q is still starting. Try again in a moment.", server)}
 			}
 		}
 		return nil

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -51,15 +52,40 @@ func TestServerTools_OtherServerHangs(t *testing.T) {
 	if tools := g.ServerTools(short, "hangs"); len(tools) != 0 {
 		t.Errorf("%d tools of the server that hangs", len(tools))
 	}
-	if why := g.WhyUnavailable(t.Context(), "hangs", "x"); why == nil || why.Reason != ReasonFailed || !strings.Contains(why.Text, `"hangs" is still starting`) {
+	if why := g.WhyUnavailable(t.Context(), "hangs", "x"); why == nil || why.Reason != ReasonStarting || !strings.Contains(why.Text, `"hangs" is still starting`) {
 		t.Errorf("got %+v", why)
 	}
 	// All lists together wait for a while after the start, and not again in each call.
-	g.registered = time.Now().Add(-listWait)
+	g.registered = time.Now().Add(-partWait)
 	begun := time.Now()
-	if tools := g.ServerTools(t.Context(), ""); len(tools) == 0 || time.Since(begun) > listWait/2 {
+	if tools := g.ServerTools(t.Context(), ""); len(tools) == 0 || time.Since(begun) > partWait/2 {
 		t.Errorf("%d tools after %v", len(tools), time.Since(begun))
 	}
+}
+
+// TestServerTools_NoneYet: as long as no server has tools, all lists together wait longer, and end
+// when the first has.
+func TestServerTools_NoneYet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, test := range []struct{ tools, none, want time.Duration }{
+			{time.Second, time.Hour, partWait},
+			{partWait + time.Second, time.Hour, partWait + time.Second},
+			{time.Hour, time.Hour, listWait},
+			{time.Hour, time.Second, time.Second},
+		} {
+			g := New(Options{Servers: mcpkit.Options{Config: &mcpjson.Config{}}})
+			g.registered = time.Now()
+			tools := time.AfterFunc(test.tools, g.gotTools)
+			none := time.AfterFunc(test.none, func() { close(g.firstListed); g.gotTools() })
+			g.ServerTools(t.Context(), "")
+			if got := time.Since(g.registered); got != test.want {
+				t.Errorf("first tools after %v, all listed after %v: waited %v, want %v", test.tools, test.none, got, test.want)
+			}
+			tools.Stop()
+			none.Stop()
+			g.Close()
+		}
+	})
 }
 
 // Programs of others than the operator read no path, command or error of the host. The log

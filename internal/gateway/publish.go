@@ -42,6 +42,9 @@ func (g *Gateway) replace(server string, p, current *published) {
 	}
 	g.published[server] = p
 	o := p.Entry
+	if len(o.Tools) > 0 {
+		defer g.gotTools() // after they are in the names
+	}
 	applyDiff(before.Tools, o.Tools, func(t *mcp.Tool) string { return t.Name },
 		func(t *mcp.Tool) {
 			copied := *t
