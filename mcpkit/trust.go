@@ -23,6 +23,10 @@ const (
 // ErrUntrusted matches every [*Refusal] in [errors.Is].
 var ErrUntrusted = errors.New("the server is not trusted")
 
+// ErrChanged is for errors of Options.Trust that also match [ErrUntrusted]: the user has trusted
+// the server, and its definition or a file that it runs has changed since.
+var ErrChanged = errors.New("the server has changed since it was trusted")
+
 // A Reason is the kind of thing that an untrusted definition requires. The set is
 // closed.
 type Reason string

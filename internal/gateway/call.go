@@ -268,7 +268,7 @@ func (g *Gateway) rpcError(server string, err error) error {
 func (g *Gateway) errorText(server string, err error) string {
 	if isRefusal(err) {
 		g.markFailed(server, err)
-		return g.untrustedText(server)
+		return g.untrustedText(server, errors.Is(err, mcpkit.ErrChanged))
 	}
 	if why, ok := errors.AsType[*UnavailableError](err); ok {
 		return why.Text

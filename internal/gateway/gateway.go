@@ -159,6 +159,7 @@ type failure struct {
 	text       string
 	forProgram string // see textFor
 	refused    bool
+	changed    bool // refused, because it has changed since the user trusted it
 }
 
 // due reports whether to try the server again.

@@ -400,12 +400,15 @@ func TestUntrustedServer_HiddenUntilTrusted(t *testing.T) {
 	w.ClientSession.Close()
 	w.g.Close()
 
-	var trusted atomic.Bool
+	var trusted, changed atomic.Bool
 	var log polltest.Buffer
 	o := options(dir, mcpkit.Untrusted, "a")
 	o.Servers.Trust = func(context.Context, *mcpjson.Server) (mcpkit.Trust, error) {
 		if trusted.Load() {
 			return mcpkit.Trusted, nil
+		}
+		if changed.Load() {
+			return mcpkit.Untrusted, errors.Join(mcpkit.ErrUntrusted, mcpkit.ErrChanged)
 		}
 		return mcpkit.Untrusted, nil
 	}
@@ -454,6 +457,20 @@ func TestUntrustedServer_HiddenUntilTrusted(t *testing.T) {
 	wantTrouble(t, p, "a__say", `The server "a" is not trusted. Its user can allow it with: allow a`)
 	if n := tools(); n != 0 {
 		t.Errorf("%d tools of a refused server are listed", n)
+	}
+	if err := g.Close(); err != nil {
+		t.Error(err)
+	}
+	changed.Store(true)
+	g, s = register(t, o)
+	p = join(t, s, "ann", "2025-11-25", false)
+	if n := tools(); n != 0 {
+		t.Errorf("%d tools of a server that has changed are listed", n)
+	}
+	const text = `The server "a" is not trusted any more: its definition or a file that it runs has changed since its user approved it. Its user can review and allow it with: allow a`
+	wantTrouble(t, p, "a__say", text)
+	if why := g.WhyUnavailable(t.Context(), "a", "say"); why == nil || why.Reason != ReasonUntrusted || why.Text != text {
+		t.Errorf("a program reads %+v", why)
 	}
 	if err := g.Close(); err != nil {
 		t.Error(err)

@@ -146,7 +146,7 @@ func (g *Gateway) WhyUnavailable(ctx context.Context, server, tool string) *Unav
 		}
 		return nil
 	case f.refused:
-		return &UnavailableError{ReasonUntrusted, g.untrustedText(server)}
+		return &UnavailableError{ReasonUntrusted, g.untrustedText(server, f.changed)}
 	}
 	tried := ""
 	if ago := time.Since(f.at).Truncate(time.Second); ago >= retryCallAfter {

@@ -177,7 +177,7 @@ func (g *Gateway) markFailed(server string, err error) {
 	if g.ctx.Err() != nil {
 		return
 	}
-	now := failure{time.Now(), err.Error(), g.unavailableText(server, err), isRefusal(err)}
+	now := failure{time.Now(), err.Error(), g.unavailableText(server, err), isRefusal(err), errors.Is(err, mcpkit.ErrChanged)}
 	g.mu.Lock()
 	before := g.failed[server]
 	g.failed[server] = now

@@ -69,7 +69,7 @@ func (g *Gateway) whyUnavailable(ctx context.Context, tool string) string {
 	case !failed:
 		return fmt.Sprintf("The tool %q of the server %q only runs as a task, which glovebox mcp does not support yet.", tool, server)
 	case f.refused:
-		return g.untrustedText(server)
+		return g.untrustedText(server, f.changed)
 	}
 	return fmt.Sprintf("The server %q is not available: %s", server, f.text)
 }
@@ -94,7 +94,10 @@ func (g *Gateway) unavailable(tool string) (server string, f failure, failed boo
 }
 
 // untrustedText tells a model that a server is not trusted, and the command that trusts
-// it.
-func (g *Gateway) untrustedText(server string) string {
+// it. changed says that the user trusted it before it changed.
+func (g *Gateway) untrustedText(server string, changed bool) string {
+	if changed {
+		return fmt.Sprintf("The server %q is not trusted any more: its definition or a file that it runs has changed since its user approved it. %s", server, g.remedyFor("review and allow", g.trustCommand(server)))
+	}
 	return fmt.Sprintf("The server %q is not trusted. %s", server, g.remedyFor("allow", g.trustCommand(server)))
 }

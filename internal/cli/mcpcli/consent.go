@@ -48,7 +48,7 @@ func (a *app) trustOf(ctx context.Context, s *mcpjson.Server) (mcpkit.Trust, err
 			why = q.changed() + " has changed since you approved it"
 		}
 		return mcpkit.Untrusted, &Error{Code: ExitRefused,
-			Err:    &notAsked{s.Name, why},
+			Err:    &notAsked{s.Name, why, q.state == consent.Changed},
 			HintTo: a.lineFor("trust", s.Name) + ", or --trust for this command only"}
 	}
 	if q.Files, err = a.files(ctx, s); err != nil {
@@ -122,14 +122,20 @@ func source(s *mcpjson.Server) string {
 
 // notAsked is the error for a server that needs the user's approval when there is no
 // terminal.
-type notAsked struct{ server, why string }
+type notAsked struct {
+	server, why string
+	changed     bool // since the user approved it
+}
 
 func (e *notAsked) Error() string {
 	return fmt.Sprintf("refusing to use mcp server %q: %s, and there is no terminal to ask at", e.server, e.why)
 }
 
-// Is reports whether target is [mcpkit.ErrUntrusted].
-func (e *notAsked) Is(target error) bool { return target == mcpkit.ErrUntrusted }
+// Is reports whether target is [mcpkit.ErrUntrusted] or, for a server that has changed,
+// [mcpkit.ErrChanged].
+func (e *notAsked) Is(target error) bool {
+	return target == mcpkit.ErrUntrusted || e.changed && target == mcpkit.ErrChanged
+}
 
 // lineFor returns the command "glovebox mcp VERB SERVER" for this configuration, valid
 // in any working directory.
