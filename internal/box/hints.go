@@ -256,6 +256,14 @@ func inputNote(stderr string) string {
 	return ""
 }
 
+// sshNote returns the note about a host that git or ssh did not reach, "" if there is none.
+func sshNote(stderr string) string {
+	if strings.Contains(stderr, "ssh: Could not resolve hostname ") || strings.Contains(stderr, "ssh: connect to host ") {
+		return "The presets of the network, such as github, allow HTTPS and not SSH: use the https URL of the repository, as in https://github.com/OWNER/REPOSITORY."
+	}
+	return ""
+}
+
 // These match lines about denied permissions of programs that only read, and of those that write.
 // Others, such as those of Python, do not tell.
 var (
@@ -320,7 +328,7 @@ func (b *Box) hints(notes []string, o outcome, n networkState) []string {
 		}
 	}
 	notes = append(notes, n.notes...)
-	for _, note := range []string{network, module, o.replacedNote(), o.codeModeNote(), inputNote(o.stderr), readOnlyNote(b.volumes(), o), b.frozenNote(o)} {
+	for _, note := range []string{network, module, o.replacedNote(), o.codeModeNote(), inputNote(o.stderr), sshNote(o.stderr), readOnlyNote(b.volumes(), o), b.frozenNote(o)} {
 		if note != "" {
 			notes = append(notes, note)
 		}

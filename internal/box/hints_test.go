@@ -51,6 +51,24 @@ func TestHints_NameThePresets(t *testing.T) {
 	}
 }
 
+// TestHints_SSH: the preset of a refused host does not help a program that wants SSH.
+func TestHints_SSH(t *testing.T) {
+	f := newFixture(t, nil)
+	for i, c := range []struct {
+		stderr string
+		want   bool
+	}{
+		{"ssh: Could not resolve hostname github.com: Temporary failure in name resolution\nfatal: Could not read from remote repository.", true},
+		{"ssh: connect to host github.com port 22: Connection refused", true},
+		{"fatal: unable to access 'https://github.com/a/b/': Could not resolve host: github.com", false},
+	} {
+		got := strings.Join(f.session(t, "bob", fmt.Sprint("ssh", i)).hints(nil, outcome{failed: true, stderr: c.stderr}, networkState{}), "\n")
+		if strings.Contains(got, "use the https URL") != c.want {
+			t.Errorf("%q: got %q", c.stderr, got)
+		}
+	}
+}
+
 // One note says that a narrowed box has no network, and what narrowed it.
 func TestHints_NarrowedToNothing(t *testing.T) {
 	b := newFixture(t, nil).session(t, "bob", "x")
