@@ -84,6 +84,7 @@ func (h Hold) Settle(delivered bool) {
 	default:
 		r := *h.report
 		r.held = false
+		r.created = r.created && !b.use.called // otherwise it has what that call left
 		b.report = &r
 	}
 }

@@ -324,3 +324,27 @@ func TestWake_AbandonedLosesNothing(t *testing.T) {
 		t.Errorf("the next call: got the hold %+v, %+v; want a box that lost nothing", hold, hold.Woken)
 	}
 }
+
+// TestReport_CreatedByACancelledCall: a call in a session that an earlier call made, whose answer
+// did not arrive, is not told that the session is new if code has run in it.
+func TestReport_CreatedByACancelledCall(t *testing.T) {
+	for name, ran := range map[string]bool{"after code ran": true, "before it ran": false} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, nil)
+			b, hold, err := f.Session(t.Context(), "bob", SessionOptions{ID: "x"})
+			if err != nil || !hold.Created {
+				t.Fatalf("the first call: got the hold %+v, %v", hold, err)
+			}
+			if ran {
+				run(t, b, "x = 1")
+			}
+			hold.Settle(false)
+			hold.Release()
+			_, hold, err = f.Session(t.Context(), "bob", SessionOptions{ID: "x"})
+			if err != nil || hold.Created == ran {
+				t.Errorf("the next call: got the hold %+v, %v; want created %t", hold, err, !ran)
+			}
+			hold.Release()
+		})
+	}
+}
