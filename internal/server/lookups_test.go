@@ -99,10 +99,13 @@ func TestForward_InventedServersAreLookedUpWithinARate(t *testing.T) {
 	if got, most := f.strange(all...), mostLookups(begun); got > most || got < lookupBurst || refused == 0 {
 		t.Errorf("the cluster was asked %d times, want %d to %d; %d requests were refused", got, lookupBurst, most, refused)
 	}
-	// The server that lives is another matter, for each of the two.
-	for name, h := range map[string]header{"other client": theirs, "same client": own} {
-		if res, body := do(t, "POST", all[1].url, h, toolCall(1, "get_sessions", "{}")); res.StatusCode != http.StatusOK {
-			t.Errorf("%s: a session of a living server gets %s %s", name, res.Status, body)
+	// Another client finds the server that lives, and from then on the same one does, too.
+	for _, c := range []struct {
+		name string
+		h    header
+	}{{"other client", theirs}, {"same client", own}} {
+		if res, body := do(t, "POST", all[1].url, c.h, toolCall(1, "get_sessions", "{}")); res.StatusCode != http.StatusOK {
+			t.Errorf("%s: a session of a living server gets %s %s", c.name, res.Status, body)
 		}
 	}
 	if res, body := do(t, "POST", all[1].url, strangeSession(1<<20, "192.0.2.2"), toolCall(1, "get_sessions", "{}")); res.StatusCode != http.StatusNotFound {
