@@ -272,7 +272,7 @@ func dial(t *testing.T, url, version string) *mcp.ClientSession {
 // TestCodeMode_BadValueInURL checks that a typing error does not leave code mode on.
 func TestCodeMode_BadValueInURL(t *testing.T) {
 	s := New(Options{})
-	for value, want := range map[string]int{"": 200, "?codemode": 200, "?codemode=False": 200, "?codemode=on": 200, "?codemode=off&codemode=flase": 200, "?codemode=flase": 400, "?codemode=%00": 400} {
+	for value, want := range map[string]int{"": 200, "?codemode": 200, "?codemode=False": 200, "?codemode=on": 200, "?codemode=0": 200, "?codemode=no": 200, "?codemode=off&codemode=flase": 200, "?codemode=flase": 400, "?codemode=%00": 400} {
 		r := httptest.NewRequest("POST", "http://127.0.0.1/mcp"+value, strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"ping"}`))
 		r.Header.Set("Content-Type", "application/json")
 		r.Header.Set("Accept", "application/json, text/event-stream")
