@@ -134,11 +134,12 @@ const maxNote = 1000
 func (b *Broker) selected(ctx context.Context, names []string) (selected []Tool, notes []string, err error) {
 	servers := b.o.Servers.Names()
 	tooMany := &Error{Code: InvalidArguments, Message: fmt.Sprintf("the names mean more than %d tools: name fewer at once", maxFound)}
-	switch {
-	case len(names) == 0:
+	if len(names) == 0 {
 		return nil, nil, &Error{Code: InvalidArguments, Message: fmt.Sprintf("no name is given: name tools as SERVER.TOOL, or servers; the servers are %s", list(spelled(servers, serverIdentifier)))}
-	case len(names) > maxFound:
-		return nil, nil, tooMany
+	}
+	names = distinct(names)
+	if len(names) > maxFound {
+		return nil, nil, &Error{Code: InvalidArguments, Message: fmt.Sprintf("%d names are given: name at most %d at once", len(names), maxFound)}
 	}
 	var failed *Error                // of the first such name
 	seen := make(map[[2]string]bool) // by server and name: lists are replaced as a whole
@@ -183,6 +184,18 @@ func (b *Broker) selected(ctx context.Context, names []string) (selected []Tool,
 		return nil, nil, failed
 	}
 	return nil, nil, &Error{Code: failed.Code, Message: strings.Join(notes, "\n")}
+}
+
+// distinct returns each of the names once, in their order.
+func distinct(names []string) (once []string) {
+	seen := make(map[string]bool)
+	for _, n := range names {
+		if !seen[n] {
+			seen[n] = true
+			once = append(once, n)
+		}
+	}
+	return once
 }
 
 // serverOf returns the server that a name is of, "" if there is none or it is not clear.

@@ -319,20 +319,28 @@ func TestDescribe_someUnknown(t *testing.T) {
 		"no name is given: name tools as SERVER.TOOL, or servers; the servers are files, notyet": {},
 		notes[1]:                   names[2:3],
 		notes[1] + "\n" + notes[2]: names[2:],
-		"the names mean more than 100 tools: name fewer at once": strings.Fields(strings.Repeat("x ", 101)),
+		"101 names are given: name at most 100 at once": numbered(101),
 	} {
 		if _, _, err := w.Describe(t.Context(), names, "", Python); err == nil || oneLine(err.Error(), 1000) != oneLine(want, 1000) {
 			t.Errorf("%q: got %v, want %s", names, err, want)
 		}
 	}
-	var wrong []string
-	for i := range 99 {
-		wrong = append(wrong, fmt.Sprint("x", i))
+	once, got, err := w.Describe(t.Context(), slices.Repeat([]string{"files.read_file"}, 300), "", Python)
+	if err != nil || len(once) != 1 || len(got) != 0 {
+		t.Errorf("one name 300 times: got %d tools, notes %q, %v", len(once), got, err)
 	}
-	_, got, err = w.Describe(t.Context(), append(wrong, "files.read_file"), "", Python)
+	_, got, err = w.Describe(t.Context(), append(numbered(99), "files.read_file"), "", Python)
 	if err != nil || len(got) != maxListed+1 || got[maxListed] != "79 more names mean no tool" {
 		t.Errorf("notes %q, %v", got, err)
 	}
+}
+
+// numbered returns n names that mean no tool.
+func numbered(n int) (names []string) {
+	for i := range n {
+		names = append(names, fmt.Sprint("x", i))
+	}
+	return names
 }
 
 // TestDescribe_withoutServer: the name of a tool is enough, whichever servers have it.

@@ -185,6 +185,10 @@ func TestPrograms_mistakes(t *testing.T) {
 		{"python", "found = tools.search('', limit=2)\nprint(len(found), str(found).splitlines()[-1])\nprint(await tools.search('add') == tools.search('add'))", "2 # 15 more match: narrow the query, or raise limit (to 100)\nTrue\n"},
 		{"python", "tools.search('nonsense')", "# no tool matches \"nonsense\": search without words to list all\n"},
 		{"javascript", "const found = await tools.search('', {limit: 2}); console.log(found.length, String(found).split('\\n').at(-1))", "2 // 15 more match: narrow the query, or raise limit (to 100)\n"},
+		{"python", caught("tools.search(limit=0)"), "ToolError: limit is 0: take 1 to 100, or leave it out for 10 [invalid_arguments]\n"},
+		{"javascript", "try { await tools.search('x', -1) } catch (e) { console.log(e.reason) }", "limit is -1: take 1 to 100, or leave it out for 10\n"},
+		{"python", caught("tools.describe(['my_server.add'])"), "TypeError: tools.describe takes each name as an argument: describe(*names), not a list of them\n"},
+		{"javascript", "try { await tools.describe(['my_server.add']) } catch (e) { console.log(e.message) }", "tools.describe takes each name as an argument: describe(...names), not an array of them\n"},
 		{"javascript", "try { await tools.search('x', 'y') } catch (e) { console.log(e.message) }", "tools.search takes words and a number: search(\"issue\", 5), not y\n"},
 		// Errors have the signature of the program's language. The message says all, as Python's
 		// text does, and the reason is alone.

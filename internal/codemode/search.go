@@ -18,7 +18,7 @@ type catalogQuery struct {
 
 type searchQuery struct {
 	Query    string `json:"query"`
-	Limit    int    `json:"limit"`
+	Limit    *int   `json:"limit"` // nil: 10
 	Language string `json:"language"`
 }
 
@@ -60,7 +60,13 @@ func (r *Run) catalog(ctx context.Context, in catalogQuery) (any, error) {
 // search answers a search of a program. Entries without a name are notes.
 func (r *Run) search(ctx context.Context, in searchQuery) (any, error) {
 	l := LanguageOf(in.Language)
-	found, matches := r.b.Search(ctx, in.Query, in.Limit, l)
+	limit := 0
+	if in.Limit != nil {
+		if limit = *in.Limit; limit < 1 {
+			return nil, &Error{Code: InvalidArguments, Message: fmt.Sprintf("limit is %d: take 1 to %d, or leave it out for 10", limit, maxFound)}
+		}
+	}
+	found, matches := r.b.Search(ctx, in.Query, limit, l)
 	var notes []string
 	if in.Query == "" && len(found) < matches {
 		if by := r.b.Servers(ctx); by != "" {

@@ -219,6 +219,7 @@ const methods = {
   // server; a last argument {detail: "schema"} returns their JSON schemas.
   async describe(...names) {
     const { detail = 'full' } = optionsOf(names);
+    if (names.some(Array.isArray)) throw new TypeError('tools.describe takes each name as an argument: describe(...names), not an array of them');
     const described = await ask('describe', { names: names.map((n) => (typeof n === 'string' ? n : String(n).replace(/^tools\./, ''))), detail, language: 'javascript' }, 'tools.describe', methods.describe);
     return described.map((t) => t.text).join('\n\n');
   },

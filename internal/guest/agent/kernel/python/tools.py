@@ -439,6 +439,9 @@ class Tools:
     def describe(self, *names, detail="full"):
         """Returns the signatures and documentation of tools ("server.tool") or of all
         tools of a server ("server"); detail="schema" returns their JSON schemas."""
+        for n in names:
+            if isinstance(n, (list, tuple, set)):
+                raise TypeError("tools.describe takes each name as an argument: describe(*names), not a %s of them" % type(n).__name__)
         names = [n._server + "." + n._name if isinstance(n, Tool) else n._name if isinstance(n, Server) else text_of(n) for n in names]
         return Text("\n\n".join(t["text"] for t in ask_now("describe", {"names": names, "detail": detail})))
 
