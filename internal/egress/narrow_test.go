@@ -54,6 +54,8 @@ func TestNarrow_RefusalsAndChanges(t *testing.T) {
 	byTemplate := open(layer(t, LayerTemplate, "a.example.org"))
 	wants("by the template", get(byTemplate, "b.example.org"), "the template of this box allows less than the policy (allowed: a.example.org). Do not retry; the operator can add it to network of the template.")
 	why("by the template", byTemplate, Narrowed)
+	wants("by the policy and the template", get(byTemplate, "c.example.org"), "; the template of this box refuses it too: add it to network of the template")
+	wants("by the policy and the box", get(own, "d.example.org"), "; the argument network of this box refuses it too: make a new box with it")
 
 	none := open(layer(t, LayerTemplate, "a.example.org"), layer(t, LayerBox))
 	wants("no network", get(none, "a.example.org"), "this box has no network: it was made without one (network: []). Do not retry")

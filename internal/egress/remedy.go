@@ -39,6 +39,21 @@ func (n *Network) remedy(host string, port uint16, v policy.Verdict) string {
 	if port != 0 && port != 80 && port != 443 {
 		text += fmt.Sprintf(" (for other protocols than TLS and HTTP: tcp://%s)", shown(host, port))
 	}
+	return text + n.alsoNarrowed(host, port)
+}
+
+// alsoNarrowed says which limits of the box refuse a destination as well as the policy, so
+// that a change of the policy alone does not suffice.
+func (n *Network) alsoNarrowed(host string, port uint16) (text string) {
+	for _, l := range n.limits {
+		switch alone := (policy.Set{Owner: l.Policy}); {
+		case alone.Decide(host, port).OK:
+		case l.Name == LayerTemplate:
+			text += "; the template of this box refuses it too: add it to network of the template"
+		default:
+			text += "; the argument network of this box refuses it too: make a new box with it"
+		}
+	}
 	return text
 }
 
