@@ -98,12 +98,19 @@ func openArchive(f files, b []byte, tag string) (*content, error) {
 		return nil, hostile("%s is damaged: %v", archiveFile, err)
 	}
 	var tags []string
+	var byTag []int // images with the tag, whatever their name
 	found := -1
 	for n, img := range images {
+		if slices.ContainsFunc(img.RepoTags, func(t string) bool { return tag != "" && strings.HasSuffix(t, ":"+tag) }) {
+			byTag = append(byTag, n)
+		}
 		tags = append(tags, img.RepoTags...)
 		if tag == "" && len(images) == 1 || slices.ContainsFunc(img.RepoTags, func(t string) bool { return sameName(t, tag) }) {
 			found = n
 		}
+	}
+	if found < 0 && len(byTag) == 1 {
+		found = byTag[0]
 	}
 	if found < 0 {
 		return nil, notOne(tag, tags)

@@ -153,7 +153,7 @@ func TestPull_EverySource(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := name.NewTag("team/other:1")
+	other, err := name.NewTag("team/other:2")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func TestPull_EverySource(t *testing.T) {
 	for _, ref := range []string{
 		host + "/team/app:1", "docker://" + host + "/team/app@" + digest.String(), host + "/team/many:1",
 		oneLayout, "oci:" + oneLayout, "oci:" + oneLayout + ":" + digest.String(), "oci:" + manyLayout + ":v2", packed, "oci:" + packed,
-		"docker-archive:" + archive + ":team/app:1",
+		"docker-archive:" + archive + ":team/app:1", "docker-archive:" + archive + ":1",
 	} {
 		info, err := s.Pull(t.Context(), parse(t, ref), nil)
 		if err != nil {
