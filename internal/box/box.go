@@ -42,20 +42,21 @@ type Box struct {
 	modulesNoted atomic.Bool // a result had the note about libraries
 
 	// guarded by reg.mu
-	state       state
-	waits       bool // its start waits for room: it is in registry.waiting
-	booted           // once it has started
-	hasStarted  bool
-	freed       chan struct{} // closed when the box has left memory or, since it could not be written, stays; then there is a new one
-	died        *Tombstone    // how its guest ended while the box was hibernating
-	tomb        *Tombstone    // how it ended; nil: it has not, or its start was abandoned or failed
-	recordStays bool          // its record on disk outlives it
-	report      *report       // how it came into memory; nil: a call has delivered that
-	use         use
-	kernels     map[string]*kernel // by language
-	disk        diskState
-	idle        idleState
-	revised     string // why ReviseVolumes has tried to hibernate it; empty: it has not
+	state        state
+	waits        bool // its start waits for room: it is in registry.waiting
+	booted            // once it has started
+	hasStarted   bool
+	freed        chan struct{} // closed when the box has left memory or, since it could not be written, stays; then there is a new one
+	died         *Tombstone    // how its guest ended while the box was hibernating
+	tomb         *Tombstone    // how it ended; nil: it has not, or its start was abandoned or failed
+	recordStays  bool          // its record on disk outlives it
+	report       *report       // how it came into memory; nil: a call has delivered that
+	interruption *Interruption // what calls did that were cut off; nil: nothing, or a call has reported it
+	use          use
+	kernels      map[string]*kernel // by language
+	disk         diskState
+	idle         idleState
+	revised      string // why ReviseVolumes has tried to hibernate it; empty: it has not
 }
 
 // spec describes a box that is to be made. It does not change.

@@ -16,6 +16,7 @@ const pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QD
 // testCalls answers calls with their arguments and adds two images, one of them invalid.
 type testCalls struct {
 	methods []string
+	changed string
 	ended   int
 }
 
@@ -25,6 +26,8 @@ func (c *testCalls) Call(_ context.Context, method string, args []byte) ([]byte,
 }
 
 func (c *testCalls) End() { c.ended++ }
+
+func (c *testCalls) Changed() string { return c.changed }
 
 func (c *testCalls) Displays() []protocol.Display {
 	return []protocol.Display{

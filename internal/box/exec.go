@@ -33,6 +33,11 @@ func (b *Box) Exec(ctx context.Context, req ExecRequest) (*ExecResult, error) {
 		return nil, err
 	}
 	defer end()
+	defer func() {
+		if ctx.Err() != nil {
+			b.noteInterruption(req.Calls)
+		}
+	}()
 	x := protocol.Exec{
 		Argv: req.Argv, Shell: req.Shell, Env: req.Env, Dir: req.Dir,
 		TimeoutMS: millis(timeout), GraceMS: millis(killGrace),
@@ -70,7 +75,7 @@ func (b *Box) Exec(ctx context.Context, req ExecRequest) (*ExecResult, error) {
 		return nil, err
 	}
 	if res.Stopped == "cancelled" {
-		return nil, b.cancelled(op, context.Cause(ctx))
+		return nil, out.attach(b.cancelled(op, context.Cause(ctx)))
 	}
 	if req.Calls != nil {
 		for _, d := range req.Calls.Displays() {

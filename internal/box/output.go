@@ -81,7 +81,7 @@ func (c *collector) Display(d protocol.Display) {
 
 // attach adds the output to err if its box is gone, so that it is not lost with the result.
 func (c *collector) attach(err error) error {
-	if e, ok := errors.AsType[*Error](err); ok && e.Code == CodeGone {
+	if e, ok := errors.AsType[*Error](err); ok && (e.Code == CodeGone || e.Code == CodeCancelled) {
 		p := &Partial{Duration: time.Since(c.begun)}
 		p.Stdout, _ = c.stdout.text(protocol.Output{}, nil)
 		p.Stderr, _ = c.stderr.text(protocol.Output{}, nil)

@@ -41,6 +41,8 @@ func (c *parkingCalls) Call(ctx context.Context, _ string, _ []byte) ([]byte, er
 	}
 }
 
+func (*parkingCalls) Changed() string { return "" }
+
 func (c *parkingCalls) Displays() []protocol.Display { return nil }
 func (c *parkingCalls) End()                         {}
 

@@ -138,9 +138,10 @@ func (r *registry) touchLocked(b *Box) {
 // pin keeps a box from being evicted until its caller's first call begins or its
 // context ends.
 type pin struct {
-	s    *Box
-	done bool        // guarded by registry.mu
-	stop func() bool // of the AfterFunc that releases
+	s            *Box
+	done         bool          // guarded by registry.mu
+	interruption *Interruption // guarded by registry.mu; that the caller has taken and not delivered yet
+	stop         func() bool   // of the AfterFunc that releases
 }
 
 func (r *registry) pinLocked(ctx context.Context, b *Box) *pin {

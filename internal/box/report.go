@@ -15,6 +15,8 @@ import (
 type report struct {
 	Woken *Woken     `json:"woken,omitempty"`
 	Lost  *Tombstone `json:"lost,omitempty"`
+	// Interruption is here for the record only: a box in memory has its own.
+	Interruption *Interruption `json:"interruption,omitempty"`
 
 	created bool
 	held    bool // a Hold has it
@@ -24,6 +26,9 @@ type report struct {
 func (m *Manager) reportLocked(b *Box) *report {
 	if b.origin.taken != nil {
 		return &report{} // nothing is lost
+	}
+	if earlier := b.origin.report; earlier != nil {
+		b.interruption = earlier.Interruption
 	}
 	t := m.reg.tombstones.get(b.key)
 	if b.state != stateWaking {
@@ -71,13 +76,15 @@ func (b *Box) takeReport(hold Hold) Hold {
 // a later hold of the box has the report again. Only the first call counts, and Release
 // is one.
 func (h Hold) Settle(delivered bool) {
-	if h.report == nil {
+	if h.pin == nil {
 		return
 	}
 	b := h.pin.s
 	b.reg.mu.Lock()
 	defer b.reg.mu.Unlock()
+	h.settleInterruptionLocked(delivered)
 	switch {
+	case h.report == nil:
 	case b.report != h.report: // settled
 	case delivered:
 		b.report = nil
@@ -89,11 +96,15 @@ func (h Hold) Settle(delivered bool) {
 	}
 }
 
-// unreportedLocked returns the losses that no call has delivered, for the record of the
-// box; "" if there are none.
+// unreportedLocked returns the losses that no call has delivered and what interrupted calls
+// did, for the record of the box; "" if there are none.
 func (b *Box) unreportedLocked() string {
-	r := b.report
-	if r == nil || r.Lost == nil && (r.Woken == nil || !r.Woken.Behind && r.Woken.Rescued == nil) {
+	var r report
+	if b.report != nil {
+		r = *b.report
+	}
+	r.Interruption = b.interruption
+	if r.Lost == nil && r.Interruption == nil && (r.Woken == nil || !r.Woken.Behind && r.Woken.Rescued == nil) {
 		return ""
 	}
 	if text := r.encode(); len(text) <= snapshot.MaxUnreported {
@@ -120,7 +131,7 @@ func (r *report) brief() *report {
 		}
 		return &Tombstone{ID: t.ID, Kind: t.Kind, Reason: t.Reason, Detail: clip(t.Detail, 200), At: t.At}
 	}
-	s := &report{Lost: short(r.Lost)}
+	s := &report{Lost: short(r.Lost), Interruption: r.Interruption}
 	if w := r.Woken; w != nil {
 		s.Woken = &Woken{Saved: w.Saved, Behind: w.Behind, Why: short(w.Why)}
 		if w.Rescued != nil {
@@ -133,7 +144,7 @@ func (r *report) brief() *report {
 	return s
 }
 
-// decodeReport decodes the losses in a record; nil if there are none.
+// decodeReport decodes what unreportedLocked returned; nil for "".
 func decodeReport(text string) (*report, error) {
 	if text == "" {
 		return nil, nil

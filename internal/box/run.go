@@ -58,6 +58,11 @@ func (b *Box) Run(ctx context.Context, req RunRequest) (*RunResult, error) {
 		return nil, b.queueError(op, err)
 	}
 	defer k.runs.leave()
+	defer func() {
+		if ctx.Err() != nil {
+			b.noteInterruption(req.Calls) // before the next run can end
+		}
+	}()
 	if err := b.callLock.Acquire(ctx, 1); err != nil {
 		return nil, b.cancelled(op, context.Cause(ctx))
 	}
@@ -97,7 +102,7 @@ func (b *Box) Run(ctx context.Context, req RunRequest) (*RunResult, error) {
 		return nil, out.attach(b.callError(ctx, op, err))
 	}
 	if res.Stopped == "cancelled" {
-		return nil, b.cancelled(op, context.Cause(ctx))
+		return nil, out.attach(b.cancelled(op, context.Cause(ctx)))
 	}
 	if req.Calls != nil {
 		for _, d := range req.Calls.Displays() {

@@ -135,6 +135,8 @@ type Calls interface {
 	client.Host
 	// Displays returns the images that calls returned to the code.
 	Displays() []protocol.Display
+	// Changed lists the calls so far of tools that may have changed something; "" for none.
+	Changed() string
 	// End is called after the run. No other method is called any more.
 	End()
 }

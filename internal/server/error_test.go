@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/server/tools"
 )
 
 // TestUnknownTool_OlderClient: older clients get MethodNotFound with suggestions, on
@@ -148,7 +150,7 @@ func TestErrorData_OfPanicsAndPlainErrors(t *testing.T) {
 	})
 	go func() {
 		<-started
-		s.calls.cancel(nil, errShutdown)
+		s.calls.cancel(nil, tools.ErrShutdown)
 	}()
 	for _, c := range []struct {
 		body, word string

@@ -17,8 +17,6 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/server/tools"
 )
 
-var errShutdown = errors.New("the server is shutting down")
-
 // cancelledPrefix begins the text of the error for a request that was cancelled.
 const cancelledPrefix = "Request cancelled: "
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/logkey"
+	"github.com/glovebox-dev/glovebox/internal/server/tools"
 )
 
 const (
@@ -75,7 +76,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	} else {
 		s.log.Warn("cancel calls that outlast the shutdown", logkey.Count, s.calls.counted.value())
 	}
-	s.calls.cancel(nil, errShutdown) // also the streams that only listen
+	s.calls.cancel(nil, tools.ErrShutdown) // also the streams that only listen
 
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), afterGrace)
 	defer cancel()
@@ -87,7 +88,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 			s.log.Warn("code still runs", logkey.Error, err)
 		}
 	}
-	s.sessions.removeAll(errShutdown)
+	s.sessions.removeAll(tools.ErrShutdown)
 	s.closing.wait(last)
 	s.mu.Lock()
 	servers := s.http

@@ -56,7 +56,7 @@ func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) er
 			}
 		},
 		Abort: func() {
-			s.calls.cancel(func(sess mcp.Session) bool { return slices.Contains(sessions, sess) }, errShutdown)
+			s.calls.cancel(func(sess mcp.Session) bool { return slices.Contains(sessions, sess) }, tools.ErrShutdown)
 		},
 	}
 	// The end of ctx is a stop, which calls in flight outlast. Serve does not run

@@ -114,8 +114,11 @@ func newTool[In, Out any](d info, h func(context.Context, *Call, In) (Out, error
 				defer func() { c.release(delivered) }()
 				out, err := h(ctx, c, args)
 				if err != nil {
-					if box.CodeOf(err) == box.CodeCancelled && ctx.Err() != nil {
-						return nil, ctx.Err()
+					if ctx.Err() != nil && box.CodeOf(err) == box.CodeCancelled {
+						if !errors.Is(context.Cause(ctx), ErrShutdown) {
+							return nil, ctx.Err()
+						}
+						err = interruptedByStop(err)
 					}
 					return answerFailed[In, Out](d, deps, args, c.found, err)
 				}

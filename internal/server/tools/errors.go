@@ -151,10 +151,38 @@ func errorSpecOf(e *box.Error) errorSpec {
 	case e.Code == box.CodeGone && (reason == box.ReasonHibernated || reason == box.ReasonRolledBack):
 		m.word, m.prefix = "CALL_INTERRUPTED", ""
 		m.suggest = []string{"Call again: the box is there, only what this call did is lost."}
+	case e.Code == box.CodeCancelled && reason == reasonStopping:
+		m.word, m.prefix = "CALL_INTERRUPTED", ""
+		m.suggest = []string{"Call again in a moment: a session goes on as it was written to disk, if the server writes sessions to disk."}
 	case e.Code == box.CodeGone && e.Context["saved"] != "":
 		m.suggest = nil // the hint says what to do
 	}
 	return m
+}
+
+// ErrShutdown is the cause of the context of a call that the server cancels because it stops. Its
+// client is still there, and gets an answer.
+var ErrShutdown = errors.New("the server is shutting down")
+
+// reasonStopping is the reason of the error for such a call.
+const reasonStopping = "stopping"
+
+// interruptedByStop returns the error for a call that ended because the server stops, with what
+// err, its own error, has of its box and its output.
+func interruptedByStop(err error) *box.Error {
+	e := box.Error{Code: box.CodeCancelled}
+	if own, ok := errors.AsType[*box.Error](err); ok {
+		e = *own
+	}
+	e.Msg, e.Err, e.Context = "The server is shutting down and interrupted this call", nil, maps.Clone(e.Context)
+	if e.Context == nil {
+		e.Context = make(map[string]string)
+	}
+	e.Context["reason"] = reasonStopping
+	if e.Hint != "" {
+		e.Hint += " " + errorSpecOf(&e).suggest[0] // a hint takes its place
+	}
+	return &e
 }
 
 // ProtocolError returns a JSON-RPC error for a failure outside of tools. context may

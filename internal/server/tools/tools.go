@@ -266,6 +266,21 @@ func formatTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05
 // for the model. A box that woke from hibernation lost nothing and still gets a note:
 // time has passed for its processes.
 func describeLoss(hold box.Hold, what string) (reason string, notes []string) {
+	reason, notes = describeState(hold, what)
+	return reason, append(notes, describeInterruption(hold, what)...)
+}
+
+// describeInterruption returns the note about earlier calls that were cut off, if there is one.
+func describeInterruption(hold box.Hold, what string) []string {
+	i := hold.Interruption()
+	if i == nil {
+		return nil
+	}
+	return []string{"A call in this " + what + " was cut off at " + formatTime(i.At) + ", since its client cancelled it or was gone, or the server stopped. Its program had called " + i.Changed + ". To repeat it would make these calls again."}
+}
+
+// describeState is describeLoss without interrupted calls.
+func describeState(hold box.Hold, what string) (reason string, notes []string) {
 	if lost := hold.Lost; lost != nil {
 		reason, notes = string(lost.Reason), []string{"The earlier " + what + " " + lost.ID + describeEnd(lost) +
 			". Its variables and files are gone; this is a new box under the same id."}
@@ -301,14 +316,14 @@ func rescueReason(r *box.Rescue) string { return "memory_not_restored: " + r.Why
 
 // describeRunLoss is describeLoss with the loss and the notes of a run.
 func describeRunLoss(hold box.Hold, res *box.RunResult, what string) (reason string, notes []string) {
-	reason, notes = describeLoss(hold, what)
+	reason, notes = describeState(hold, what)
 	if res.Lost != "" {
 		if reason == "" && res.Fresh {
 			notes = nil // the box woke, but its variables are lost
 		}
 		reason = res.Lost
 	}
-	return reason, append(notes, res.Notes...)
+	return reason, slices.Concat(notes, describeInterruption(hold, what), res.Notes)
 }
 
 // describeEnd says when and why a box ended.

@@ -1,0 +1,95 @@
+package box
+
+import (
+	"context"
+	"strings"
+	"testing"
+)
+
+// cutOffCall runs code that calls tools, and cancels it.
+func cutOffCall(t *testing.T, f *fixture, changed string) {
+	t.Helper()
+	b, hold, err := f.Session(t.Context(), "bob", SessionOptions{ID: "x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hold.Release()
+	ctx, cancel := context.WithCancel(t.Context())
+	calls := &testCalls{changed: changed}
+	ended := make(chan error, 1)
+	started := make(chan struct{}, 1)
+	go func() {
+		_, err := b.Run(ctx, RunRequest{Code: "print('half', flush=True)\nimport time\ntime.sleep(100)", Calls: calls, Progress: func(Chunk) {
+			select {
+			case started <- struct{}{}:
+			default:
+			}
+		}})
+		ended <- err
+	}()
+	<-started
+	cancel()
+	err = <-ended
+	wantCode(t, err, CodeCancelled, "Cancelled: run code")
+	if e := err.(*Error); e.Partial == nil || !strings.Contains(e.Partial.Stdout, "half") {
+		t.Errorf("the error has the partial output %+v", e.Partial)
+	}
+}
+
+// interruption acquires the session and returns what it reports; deliver says whether the answer
+// arrives.
+func interruption(t *testing.T, f *fixture, deliver bool) string {
+	t.Helper()
+	_, hold, err := f.Session(t.Context(), "bob", SessionOptions{ID: "x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hold.Release()
+	i := hold.Interruption()
+	hold.Settle(deliver)
+	if i == nil {
+		return ""
+	}
+	return i.Changed
+}
+
+// TestInterruption_ReportedOnce: what a cancelled call did is reported by the first answer that
+// arrives, and only then.
+func TestInterruption_ReportedOnce(t *testing.T) {
+	f := newFixture(t, nil)
+	cutOffCall(t, f, "")
+	if got := interruption(t, f, true); got != "" {
+		t.Errorf("a call that changed nothing: got %q", got)
+	}
+	cutOffCall(t, f, "files.write (2)")
+	cutOffCall(t, f, "db.insert")
+	for range 2 {
+		if got, want := interruption(t, f, false), "files.write (2), db.insert"; got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	cutOffCall(t, f, strings.Repeat("a.b, ", 200))
+	if got := interruption(t, f, true); !strings.HasPrefix(got, "files.write (2), db.insert, a.b, ") || len(got) > maxChanged+len("…") {
+		t.Errorf("got %q", got)
+	}
+	if got := interruption(t, f, true); got != "" {
+		t.Errorf("once more: got %q", got)
+	}
+}
+
+// TestInterruption_SurvivesHibernation: a box that is hibernated, as at the end of a server, keeps
+// what a cut-off call did.
+func TestInterruption_SurvivesHibernation(t *testing.T) {
+	f, _ := newSnapFixture(t, neverIdle)
+	cutOffCall(t, f, "files.write")
+	for _, deliver := range []bool{false, true} {
+		f.evict(t, f.boxOf("bob", "x"))
+		if got := interruption(t, f, deliver); got != "files.write" {
+			t.Errorf("after a hibernation: got %q", got)
+		}
+	}
+	f.evict(t, f.boxOf("bob", "x"))
+	if got := interruption(t, f, true); got != "" {
+		t.Errorf("after it was reported: got %q", got)
+	}
+}

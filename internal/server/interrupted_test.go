@@ -1,0 +1,162 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/box"
+	"github.com/glovebox-dev/glovebox/internal/codemode"
+	"github.com/glovebox-dev/glovebox/internal/revision"
+)
+
+// burning is a shelf that says when its books are burnt.
+type burning struct {
+	shelf
+	burnt chan struct{}
+}
+
+func (s burning) Call(_ context.Context, t codemode.Tool, _ json.RawMessage) (*mcp.CallToolResult, error) {
+	s.burnt <- struct{}{}
+	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "ashes"}}}, nil
+}
+
+// withBurning lets programs burn the books of a shelf.
+func withBurning(o *Options) (burnt chan struct{}) {
+	burnt = make(chan struct{}, 1)
+	broker := codemode.New(codemode.Options{Servers: burning{burnt: burnt}, Policy: codemode.Policy{{Tool: "burn", Decision: codemode.Allow}}})
+	o.Toolsets = []string{"sessions"}
+	o.Tools.Code = func(box.Owner) *codemode.Broker { return broker }
+	return burnt
+}
+
+// burns are calls of programs that burn the books and then wait for long.
+var burns = map[string]map[string]any{
+	"execute_code":    {"code": "x = 1\nprint('half', flush=True)\ntools.shelf.burn()\nimport time\ntime.sleep(100)"},
+	"execute_command": {"command": "echo half; glovebox-tool shelf.burn; sleep 100"},
+}
+
+// in returns the arguments of a call with a session.
+func in(session string, arguments map[string]any) map[string]any {
+	all := map[string]any{"session_id": session}
+	for k, v := range arguments {
+		all[k] = v
+	}
+	return all
+}
+
+// TestCancelled_NextCallReportsWhatTheProgramDid: a client that cancels a call gets no answer. The
+// next call in the session is told which tools its program had called, once, and that the session
+// is not new.
+func TestCancelled_NextCallReportsWhatTheProgramDid(t *testing.T) {
+	var burnt chan struct{}
+	boxes := withBoxes(t, nil)
+	_, url := serve(t, func(o *Options) {
+		boxes(o)
+		burnt = withBurning(o)
+	})
+	for _, version := range []string{"2025-06-18", revision.Modern} {
+		for tool, arguments := range burns {
+			t.Run(version+"/"+tool, func(t *testing.T) {
+				cs := dial(t, url, version)
+				session := strings.ReplaceAll(version+tool, "_", "-")
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				ended := make(chan error, 1)
+				go func() {
+					_, err := cs.CallTool(ctx, &mcp.CallToolParams{Name: tool, Arguments: in(session, arguments)})
+					ended <- err
+				}()
+				<-burnt
+				cancel()
+				if err := <-ended; err == nil {
+					t.Fatal("a cancelled call has a result")
+				}
+				next := func() string {
+					t.Helper()
+					res, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "execute_code", Arguments: in(session, map[string]any{"code": "print('next')"})})
+					if err != nil {
+						t.Fatal(err)
+					}
+					structured, err := json.Marshal(res.StructuredContent)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if !strings.Contains(string(structured), `"session_created":false`) || strings.Contains(textOf(res), "There was no session") {
+						t.Errorf("got %s", structured)
+					}
+					return textOf(res)
+				}
+				// A command ends beside the next call, code before it.
+				eventually(t, "a call is told", func() bool {
+					return strings.Contains(next(), "since its client cancelled it or was gone, or the server stopped. Its program had called shelf.burn (1). To repeat it would make these calls again.")
+				})
+				if got := next(); strings.Contains(got, "burn") {
+					t.Errorf("the call after it: got %q", got)
+				}
+			})
+		}
+	}
+}
+
+// TestShutdown_InterruptedProgramAnswers: a call that a shutdown interrupts has a result, with the
+// output so far, the session and the tools that its program had called.
+func TestShutdown_InterruptedProgramAnswers(t *testing.T) {
+	for _, version := range []string{"2025-06-18", revision.Modern} {
+		for tool, arguments := range burns {
+			t.Run(version+"/"+tool, func(t *testing.T) {
+				var burnt chan struct{}
+				boxes := withBoxes(t, nil)
+				s, url := serve(t, func(o *Options) {
+					boxes(o)
+					burnt = withBurning(o)
+				})
+				cs := dial(t, url, version)
+				type outcome struct {
+					res *mcp.CallToolResult
+					err error
+				}
+				ended := make(chan outcome, 1)
+				go func() {
+					res, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: tool, Arguments: in("cut", arguments)})
+					ended <- outcome{res, err}
+				}()
+				<-burnt
+				over, cancel := context.WithCancel(t.Context())
+				cancel()
+				if err := s.Shutdown(over); err != nil {
+					t.Error(err)
+				}
+				select {
+				case o := <-ended:
+					if o.err != nil {
+						t.Fatal(o.err)
+					}
+					structured, err := json.Marshal(o.res.StructuredContent)
+					if err != nil {
+						t.Fatal(err)
+					}
+					for _, want := range []string{"half\n", "The server is shutting down and interrupted this call", "had called shelf.burn", "Call again"} {
+						if !strings.Contains(textOf(o.res), want) {
+							t.Errorf("got %q, want %q", textOf(o.res), want)
+						}
+					}
+					for _, want := range []string{`"session_id":"cut"`, `"error_code":"CALL_INTERRUPTED"`, `"success":false`, `half`} {
+						if !strings.Contains(string(structured), want) {
+							t.Errorf("got %s, want %s", structured, want)
+						}
+					}
+					if !o.res.IsError {
+						t.Error("the result is no error")
+					}
+				case <-time.After(30 * time.Second):
+					t.Fatal("the call has no answer")
+				}
+			})
+		}
+	}
+}
