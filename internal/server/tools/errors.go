@@ -153,7 +153,7 @@ func errorSpecOf(e *box.Error) errorSpec {
 		m.suggest = []string{"Call again: the box is there, only what this call did is lost."}
 	case e.Code == box.CodeCancelled && reason == reasonStopping:
 		m.word, m.prefix = "CALL_INTERRUPTED", ""
-		m.suggest = []string{"Call again in a moment: a session goes on as it was written to disk, if the server writes sessions to disk."}
+		m.suggest = []string{"Call again in a moment: variables and files of the session are kept if the server writes sessions to disk."}
 	case e.Code == box.CodeGone && e.Context["saved"] != "":
 		m.suggest = nil // the hint says what to do
 	}
