@@ -7,7 +7,8 @@ import (
 
 func TestNew_SameExpression(t *testing.T) {
 	re := New(`^a+$`)
-	if !re().MatchString("aa") || re() != re() {
+	first, again := re(), re()
+	if !first.MatchString("aa") || first != again {
 		t.Error("the function does not return one expression that matches")
 	}
 }
