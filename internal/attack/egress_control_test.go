@@ -175,7 +175,7 @@ var anyPlaceholder = regexp.MustCompile(`gbx-secret-api-[a-z2-7]{26}`)
 
 func (*generous) Wants(egress.Box, string) bool { return true }
 
-func (g *generous) Serve(ctx context.Context, _ egress.Box, host string, _ uint16, c net.Conn, dial func(context.Context) (net.Conn, error)) error {
+func (g *generous) Serve(ctx context.Context, _ egress.Box, host string, _ uint16, c net.Conn, dial func(context.Context) (net.Conn, error), _ func(string)) error {
 	raw, err := dial(ctx)
 	if err != nil {
 		return err

@@ -48,6 +48,9 @@ const Unresolved policy.Reason = "unresolved"
 // a secret, which is replaced inside of TLS only.
 const Unencrypted policy.Reason = "unencrypted"
 
+// Misplaced is none, either: a request has the placeholder of a secret where it is not replaced.
+const Misplaced policy.Reason = "misplaced"
+
 // Reasons of notes about connections that were not refused.
 const (
 	Slowed policy.Reason = "slowed"         // it waits for the limit of bytes

@@ -165,7 +165,9 @@ func (n *Network) intercept(served context.Context, t target, c net.Conn) {
 		return f, nil
 	}
 	// Errors are of this connection only, and the Interceptor has told the program.
-	_ = n.gate.opts.Intercept.Serve(ctx, n.box, t.host, t.port, c, dial)
+	_ = n.gate.opts.Intercept.Serve(ctx, n.box, t.host, t.port, c, dial, func(text string) {
+		n.note(&refusal{host: t.host, port: t.port, reason: Misplaced, text: text})
+	})
 }
 
 // refuseOpaque refuses a connection, whose requests cannot be read, if v does. Otherwise it

@@ -123,9 +123,17 @@ func TestInterceptor_BehindGate(t *testing.T) {
 		t.Errorf("events %+v, want two of the secret", got)
 	}
 
-	// The authority of the box is worth nothing for other hosts.
 	tr := &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: door.Addr().String()}), TLSClientConfig: &tls.Config{RootCAs: boxRoots}}
 	defer tr.CloseIdleConnections()
+	// In the URL it is not replaced, and the user gets a note.
+	get(t, &http.Client{Transport: tr, Timeout: 10 * time.Second}, "https://"+apiHost+"/?key="+settings.Env["API_TOKEN"], "none of ours")
+	notes = n.Take()
+	if len(notes) != 1 || notes[0].Reason != string(egress.Misplaced) || notes[0].Host != apiHost || notes[0].Port != 443 ||
+		!strings.HasPrefix(notes[0].Text, "Glovebox sent the placeholder of the secret api to "+apiHost+" as it is, in its url: the secret goes out in the header ") {
+		t.Errorf("notes about a placeholder in the URL: %+v", notes)
+	}
+
+	// The authority of the box is worth nothing for other hosts.
 	if res, err := (&http.Client{Transport: tr}).Get("https://" + other + "/"); err == nil {
 		io.Copy(io.Discard, res.Body)
 		res.Body.Close()

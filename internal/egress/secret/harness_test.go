@@ -45,6 +45,7 @@ type world struct {
 	host  *httptest.Server
 	mu    sync.Mutex
 	event []Event
+	notes []string
 	dials int
 
 	dialing func() // called before each connection to the host; nil: nothing
@@ -133,7 +134,7 @@ func (w *world) connect(b egress.Box, host string, port uint16) net.Conn {
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		if err := w.i.Serve(context.Background(), b, host, port, ours, w.dial); err != nil {
+		if err := w.i.Serve(context.Background(), b, host, port, ours, w.dial, w.note); err != nil {
 			w.t.Errorf("Serve: %v", err)
 		}
 	}()
@@ -190,6 +191,22 @@ func (w *world) placeholder(b egress.Box, variable string) string {
 		w.t.Fatalf("Settings has no %s: %v", variable, env)
 	}
 	return env[variable]
+}
+
+func (w *world) note(text string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.notes = append(w.notes, text)
+}
+
+// noted returns the latest note; "" if there is none.
+func (w *world) noted() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.notes) == 0 {
+		return ""
+	}
+	return w.notes[len(w.notes)-1]
 }
 
 // events returns those of a kind so far.

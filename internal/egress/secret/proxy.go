@@ -43,7 +43,7 @@ var ErrNotWanted = errors.New("there is no secret for this host")
 
 // Serve implements egress.Interceptor. It speaks HTTP/1.1 and HTTP/2 with the program as
 // host, and with the host as the program. It closes c.
-func (i *Interceptor) Serve(ctx context.Context, b egress.Box, host string, port uint16, c net.Conn, dial func(context.Context) (net.Conn, error)) error {
+func (i *Interceptor) Serve(ctx context.Context, b egress.Box, host string, port uint16, c net.Conn, dial func(context.Context) (net.Conn, error), note func(text string)) error {
 	defer c.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -60,7 +60,7 @@ func (i *Interceptor) Serve(ctx context.Context, b egress.Box, host string, port
 	if err != nil {
 		return fmt.Errorf("intercept %s: %w", host, err)
 	}
-	s := &session{i: i, box: b, host: host, port: port, dial: dial, ctx: ctx}
+	s := &session{i: i, box: b, host: host, port: port, dial: dial, note: note, ctx: ctx}
 	defer context.AfterFunc(ctx, func() { c.Close() })()
 	transport := &http.Transport{
 		DialContext:       s.dialHost,
@@ -95,6 +95,7 @@ type session struct {
 	port  uint16
 	ctx   context.Context
 	dial  func(context.Context) (net.Conn, error)
+	note  func(text string)
 	proxy *httputil.ReverseProxy
 
 	mu       sync.Mutex
@@ -284,6 +285,8 @@ func (s *session) rewrite(pr *httputil.ProxyRequest) {
 	for _, secret := range h.secrets {
 		if where := secret.misplaced(out.URL, out.Header); where != "" {
 			s.report(Event{Kind: Misplaced, Secrets: []string{secret.Name}, Where: where})
+			s.note(fmt.Sprintf("Glovebox sent the placeholder of the secret %s to %s as it is, in its %s: the secret goes out in the header %s only.",
+				secret.Name, s.host, visible.Line(cut(where)), strings.Join(secret.Headers, " or ")))
 		}
 	}
 	if used := h.swap(out.Header, s.i.opts.Key, s.box.Owner); len(used) > 0 {

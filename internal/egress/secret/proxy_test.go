@@ -127,6 +127,9 @@ func TestServe_SwapsNowhereElse(t *testing.T) {
 		if e := w.events(Swapped); len(e) != 0 {
 			t.Errorf("events %+v, want none", e)
 		}
+		if got, want := w.noted(), "Glovebox sent the placeholder of the secret api to "+apiHost+" as it is, in its url: the secret goes out in the header "; !strings.HasPrefix(got, want) {
+			t.Errorf("noted %q, want %q", got, want)
+		}
 	})
 }
 
@@ -413,7 +416,7 @@ func TestServe_PassesOnTheRefusalOfADial(t *testing.T) {
 		guest, ours := net.Pipe()
 		go w.i.Serve(context.Background(), box, apiHost, 443, ours, func(context.Context) (net.Conn, error) {
 			return nil, errors.New("Glovebox refused it: no rule")
-		})
+		}, w.note)
 		return guest, nil
 	}
 	if res, body := get(t, c, "https://"+apiHost+"/", ""); res.StatusCode != http.StatusBadGateway || !strings.Contains(body, "no rule") {
@@ -557,7 +560,7 @@ func TestServe_EndsWithTheContext(t *testing.T) {
 	guest, ours := net.Pipe()
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error)
-	go func() { served <- w.i.Serve(ctx, box, apiHost, 443, ours, w.dial) }()
+	go func() { served <- w.i.Serve(ctx, box, apiHost, 443, ours, w.dial, w.note) }()
 	c := tls.Client(guest, w.tlsConfig(box, apiHost))
 	fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: %s\r\n\r\n", apiHost)
 	if _, err := bufio.NewReader(c).ReadString('\n'); err != nil {

@@ -283,7 +283,7 @@ func TestSettings(t *testing.T) {
 	if i.Wants(box, apiHost) {
 		t.Error("Wants a host whose secret was removed")
 	}
-	if err := i.Serve(t.Context(), box, apiHost, 443, closedConn(t), nil); !errors.Is(err, ErrNotWanted) {
+	if err := i.Serve(t.Context(), box, apiHost, 443, closedConn(t), nil, nil); !errors.Is(err, ErrNotWanted) {
 		t.Errorf("Serve for a host without a secret: %v, want %v", err, ErrNotWanted)
 	}
 }
