@@ -88,12 +88,9 @@ func TestStart_SilentVolume(t *testing.T) {
 	looks := &f.machines.looks
 	volumes := ownVolumes{"bob": silentDir(t, looks, "bob"), "carol": silentDir(t, looks, "carol")}
 	f.env.parts.Volumes = volumes
-	running := func(change func(*volumeLook)) (n int) {
+	running := func() int {
 		looks.mu.Lock()
 		defer looks.mu.Unlock()
-		for _, look := range looks.running {
-			change(look)
-		}
 		return len(looks.running)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -109,7 +106,7 @@ func TestStart_SilentVolume(t *testing.T) {
 			})
 		}
 	}
-	eventually(t, "the looks hang", func() bool { return running(func(*volumeLook) {}) == 2 })
+	eventually(t, "the looks hang", func() bool { return running() == 2 })
 	soon, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	_, hold, err := f.Session(soon, "alice", SessionOptions{ID: "x"})
@@ -118,15 +115,18 @@ func TestStart_SilentVolume(t *testing.T) {
 	}
 	hold.Release()
 
-	eventually(t, "the looks have hung for long", func() bool {
-		return running(func(look *volumeLook) { look.begun = time.Now().Add(-lookPatience) }) == 2
-	})
+	// The looks have hung for long. Others read them without a lock.
+	looks.mu.Lock()
+	for name, look := range looks.running {
+		looks.running[name] = &volumeLook{begun: look.begun.Add(-lookPatience), ended: look.ended}
+	}
+	looks.mu.Unlock()
 	_, _, err = f.Session(soon, "bob", SessionOptions{ID: "late"})
 	e, ok := errors.AsType[*Error](err)
 	if !ok || e.Code != CodeStartFailed || !strings.Contains(e.Msg, "the volume /mine cannot be used, since its directory on the server does not answer") || strings.Contains(e.Msg+e.Hint, volumes["bob"]) {
 		t.Errorf("then, a start gets %v", err)
 	}
-	if n := running(func(*volumeLook) {}); n != 2 {
+	if n := running(); n != 2 {
 		t.Errorf("%d looks hang at two directories", n)
 	}
 }
