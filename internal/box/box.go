@@ -33,8 +33,9 @@ type Box struct {
 	startErr   error         // of the start; read after ready
 	terminated chan struct{} // closed when calls in flight are cut off, at the latest when the box has left memory
 
-	working atomic.Int32 // calls that are past their queues
-	parked  atomic.Int32 // of these, runs that are parked
+	executed atomic.Bool  // code or a command has run
+	working  atomic.Int32 // calls that are past their queues
+	parked   atomic.Int32 // of these, runs that are parked
 
 	ranNoted     atomic.Bool // other servers know that code has run, or are being told
 	networkNoted atomic.Bool // a result had the note that boxes have no network
@@ -42,21 +43,22 @@ type Box struct {
 	modulesNoted atomic.Bool // a result had the note about libraries
 
 	// guarded by reg.mu
-	state        state
-	waits        bool // its start waits for room: it is in registry.waiting
-	booted            // once it has started
-	hasStarted   bool
-	freed        chan struct{} // closed when the box has left memory or, since it could not be written, stays; then there is a new one
-	died         *Tombstone    // how its guest ended while the box was hibernating
-	tomb         *Tombstone    // how it ended; nil: it has not, or its start was abandoned or failed
-	recordStays  bool          // its record on disk outlives it
-	report       *report       // how it came into memory; nil: a call has delivered that
-	interruption *Interruption // what calls did that were cut off; nil: nothing, or a call has reported it
-	use          use
-	kernels      map[string]*kernel // by language
-	disk         diskState
-	idle         idleState
-	revised      string // why ReviseVolumes has tried to hibernate it; empty: it has not
+	state          state
+	waits          bool // its start waits for room: it is in registry.waiting
+	booted              // once it has started
+	hasStarted     bool
+	freed          chan struct{} // closed when the box has left memory or, since it could not be written, stays; then there is a new one
+	died           *Tombstone    // how its guest ended while the box was hibernating
+	tomb           *Tombstone    // how it ended; nil: it has not, or its start was abandoned or failed
+	recordStays    bool          // its record on disk outlives it
+	report         *report       // how it came into memory; nil: a call has delivered that
+	interruption   *Interruption // what calls did that were cut off; nil: nothing, or a call has delivered it
+	interruptionBy *pin          // of the call that is about to deliver it; nil: none
+	use            use
+	kernels        map[string]*kernel // by language
+	disk           diskState
+	idle           idleState
+	revised        string // why ReviseVolumes has tried to hibernate it; empty: it has not
 }
 
 // spec describes a box that is to be made. It does not change.

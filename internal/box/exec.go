@@ -47,6 +47,7 @@ func (b *Box) Exec(ctx context.Context, req ExecRequest) (*ExecResult, error) {
 	if req.Background {
 		x.TimeoutMS = 0
 	}
+	b.executed.Store(true)
 	ctx, span := tracing.Start(ctx, "box exec")
 	out := newCollector(b.env.cfg(), req.Progress)
 	var res protocol.ExecResult

@@ -256,9 +256,10 @@ func inputNote(stderr string) string {
 	return ""
 }
 
-// sshNote returns the note about a host that git or ssh did not reach, "" if there is none.
-func sshNote(stderr string) string {
-	if strings.Contains(stderr, "ssh: Could not resolve hostname ") || strings.Contains(stderr, "ssh: connect to host ") {
+// sshNote returns the note about a host that git did not reach over SSH, "" if there is none.
+func (o outcome) sshNote() string {
+	refused := strings.Contains(o.stderr, "ssh: Could not resolve hostname ") || strings.Contains(o.stderr, "ssh: connect to host ")
+	if o.failed && refused && strings.Contains(o.stderr, "remote repository") {
 		return "The presets of the network, such as github, allow HTTPS and not SSH: use the https URL of the repository, as in https://github.com/OWNER/REPOSITORY."
 	}
 	return ""
@@ -328,7 +329,7 @@ func (b *Box) hints(notes []string, o outcome, n networkState) []string {
 		}
 	}
 	notes = append(notes, n.notes...)
-	for _, note := range []string{network, module, o.replacedNote(), o.codeModeNote(), inputNote(o.stderr), sshNote(o.stderr), readOnlyNote(b.volumes(), o), b.frozenNote(o)} {
+	for _, note := range []string{network, module, o.replacedNote(), o.codeModeNote(), inputNote(o.stderr), o.sshNote(), readOnlyNote(b.volumes(), o), b.frozenNote(o)} {
 		if note != "" {
 			notes = append(notes, note)
 		}

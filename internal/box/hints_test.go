@@ -59,7 +59,8 @@ func TestHints_SSH(t *testing.T) {
 		want   bool
 	}{
 		{"ssh: Could not resolve hostname github.com: Temporary failure in name resolution\nfatal: Could not read from remote repository.", true},
-		{"ssh: connect to host github.com port 22: Connection refused", true},
+		{"ssh: connect to host github.com port 22: Connection refused\nfatal: Could not read from remote repository.", true},
+		{"ssh: connect to host shell.example.com port 22: Connection refused", false},
 		{"fatal: unable to access 'https://github.com/a/b/': Could not resolve host: github.com", false},
 	} {
 		got := strings.Join(f.session(t, "bob", fmt.Sprint("ssh", i)).hints(nil, outcome{failed: true, stderr: c.stderr}, networkState{}), "\n")

@@ -24,20 +24,28 @@ func (b *Box) noteInterruption(calls Calls) {
 	}
 	b.reg.mu.Lock()
 	defer b.reg.mu.Unlock()
-	b.addInterruptionLocked(&Interruption{At: b.env.now(), Changed: changed})
+	b.addInterruptionLocked(&Interruption{At: b.env.now(), Changed: clip(changed, maxChanged)})
 }
 
-func (b *Box) addInterruptionLocked(i *Interruption) {
-	changed := i.Changed
-	if b.interruption != nil {
-		changed = b.interruption.Changed + ", " + changed
+func (b *Box) addInterruptionLocked(i *Interruption) { b.interruption = i.and(b.interruption) }
+
+// and returns two interruptions as one, the later first; either may be nil.
+func (i *Interruption) and(other *Interruption) *Interruption {
+	switch {
+	case other == nil:
+		return i
+	case i == nil:
+		return other
+	case i.At.Before(other.At):
+		i, other = other, i
 	}
-	b.interruption = &Interruption{At: i.At, Changed: clip(changed, maxChanged)}
+	return &Interruption{At: i.At, Changed: clip(i.Changed+", "+other.Changed, maxChanged)}
 }
 
 // Interruption returns what earlier calls in the box did that were cut off; nil if there is
-// nothing to tell. Call it when the answer is made: a cancelled call may end only before this
-// one's turn. If the answer is not delivered, see Settle, a later hold has it again.
+// nothing to tell, or another call is about to. Call it when the answer is made: a cancelled call
+// may end only before this one's turn. If the answer is not delivered, see Settle, a later hold
+// has it again.
 func (h Hold) Interruption() *Interruption {
 	if h.pin == nil {
 		return nil
@@ -45,18 +53,21 @@ func (h Hold) Interruption() *Interruption {
 	b := h.pin.s
 	b.reg.mu.Lock()
 	defer b.reg.mu.Unlock()
-	i := b.interruption
-	if i != nil {
-		b.interruption, h.pin.interruption = nil, i
+	if b.interruption == nil || b.interruptionBy != nil {
+		return nil
 	}
-	return i
+	b.interruptionBy, h.pin.interruption = h.pin, b.interruption
+	return b.interruption
 }
 
-// settleInterruptionLocked gives back what Interruption returned unless it was delivered.
+// settleInterruptionLocked forgets what Interruption returned if it was delivered.
 func (h Hold) settleInterruptionLocked(delivered bool) {
-	i := h.pin.interruption
-	h.pin.interruption = nil
-	if i != nil && !delivered {
-		h.pin.s.addInterruptionLocked(i)
+	b := h.pin.s
+	if b.interruptionBy != h.pin {
+		return
+	}
+	b.interruptionBy = nil
+	if delivered && b.interruption == h.pin.interruption { // otherwise there is more since
+		b.interruption = nil
 	}
 }

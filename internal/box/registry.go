@@ -140,7 +140,7 @@ func (r *registry) touchLocked(b *Box) {
 type pin struct {
 	s            *Box
 	done         bool          // guarded by registry.mu
-	interruption *Interruption // guarded by registry.mu; that the caller has taken and not delivered yet
+	interruption *Interruption // guarded by registry.mu; that the caller is about to deliver
 	stop         func() bool   // of the AfterFunc that releases
 }
 

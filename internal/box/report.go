@@ -91,7 +91,7 @@ func (h Hold) Settle(delivered bool) {
 	default:
 		r := *h.report
 		r.held = false
-		r.created = r.created && !b.use.called // otherwise it has what that call left
+		r.created = r.created && !b.executed.Load() // otherwise it has what that code left
 		b.report = &r
 	}
 }

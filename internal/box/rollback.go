@@ -91,6 +91,7 @@ func (l *lifecycle) replace(ctx context.Context, op string, old, b *Box) error {
 		l.reg.mu.Lock()
 		return err
 	}
+	b.interruption = old.interruption // a rollback does not undo calls of tools
 	l.terminateLocked(old, ReasonRolledBack, "")
 	l.reg.touchLocked(b)
 	l.publishLocked(b, made)

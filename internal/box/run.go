@@ -74,6 +74,7 @@ func (b *Box) Run(ctx context.Context, req RunRequest) (*RunResult, error) {
 	}
 	defer rest()
 
+	b.executed.Store(true)
 	ctx, span := tracing.Start(ctx, "box run")
 	span.Set("glovebox.language", lang)
 	out := newCollector(b.env.cfg(), req.Progress)

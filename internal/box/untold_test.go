@@ -2,6 +2,7 @@ package box
 
 import (
 	"context"
+	"io"
 	"reflect"
 	"slices"
 	"strings"
@@ -337,6 +338,8 @@ func TestReport_CreatedByACancelledCall(t *testing.T) {
 			}
 			if ran {
 				run(t, b, "x = 1")
+			} else if _, err := b.ReadFile(t.Context(), ReadRequest{Path: "/missing"}, io.Discard); err == nil {
+				t.Error("a missing file was read")
 			}
 			hold.Settle(false)
 			hold.Release()

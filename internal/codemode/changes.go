@@ -4,9 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"unicode"
 
+	"github.com/glovebox-dev/glovebox/internal/truncate"
+	"github.com/glovebox-dev/glovebox/internal/visible"
 	"github.com/glovebox-dev/glovebox/mcpkit"
 )
 
@@ -81,12 +85,27 @@ func (c *changes) String() string {
 	defer c.mu.Unlock()
 	var all []string
 	for _, name := range c.names {
-		all = append(all, fmt.Sprintf("%s (%d)", name, c.calls[name]))
+		all = append(all, fmt.Sprintf("%s (%d)", plainName(name), c.calls[name]))
 	}
 	if c.more > 0 {
 		all = append(all, "…")
 	}
 	return strings.Join(all, ", ")
+}
+
+// maxChangedName bounds a name in the list, in bytes.
+const maxChangedName = 80
+
+// plainName returns the name of a tool for a sentence. Servers choose the names of their tools: one
+// that is no word is quoted, so that it cannot pass for a part of the sentence.
+func plainName(name string) string {
+	short := truncate.Bytes(name, maxChangedName)
+	for _, r := range name {
+		if r != '.' && r != '_' && r != '-' && !unicode.IsLetter(r) && !unicode.IsDigit(r) {
+			return strconv.Quote(visible.Line(short))
+		}
+	}
+	return short
 }
 
 // Changed lists the tools that the run has called so far and that their servers do not declare as

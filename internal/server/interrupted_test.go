@@ -93,7 +93,7 @@ func TestCancelled_NextCallReportsWhatTheProgramDid(t *testing.T) {
 				}
 				// A command ends beside the next call, code before it.
 				eventually(t, "a call is told", func() bool {
-					return strings.Contains(next(), "since its client cancelled it or was gone, or the server stopped. Its program had called shelf.burn (1). To repeat it would make these calls again.")
+					return strings.Contains(next(), "since their client cancelled them or was gone, or the server stopped. Their programs had called shelf.burn (1). To repeat them would make these calls again.")
 				})
 				if got := next(); strings.Contains(got, "burn") {
 					t.Errorf("the call after it: got %q", got)
@@ -140,7 +140,7 @@ func TestShutdown_InterruptedProgramAnswers(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					for _, want := range []string{"half\n", "The server is shutting down and interrupted this call", "had called shelf.burn", "Call again"} {
+					for _, want := range []string{"half\n", "The server is shutting down and interrupted this call in the session cut.", "had called shelf.burn", "When the server runs again"} {
 						if !strings.Contains(textOf(o.res), want) {
 							t.Errorf("got %q, want %q", textOf(o.res), want)
 						}

@@ -94,6 +94,7 @@ func (s *Store) readItem(id string) *item {
 // recordNames returns the names in the directory of records. It reads the directory only
 // after a change.
 func (s *Store) recordNames() ([]string, error) {
+	begun := time.Now() // what changes from now on may be missing in the names
 	info, err := s.records.Stat(".")
 	if err != nil {
 		return nil, err
@@ -110,7 +111,7 @@ func (s *Store) recordNames() ([]string, error) {
 		return nil, err
 	}
 	s.mu.Lock()
-	s.listed = listing{names: names, stamp: now, keep: time.Since(info.ModTime()) > settled}
+	s.listed = listing{names: names, stamp: now, keep: begun.Sub(info.ModTime()) > settled}
 	s.mu.Unlock()
 	return names, nil
 }
@@ -128,6 +129,7 @@ func (s *Store) scan() ([]*item, error) {
 	after := make(map[string]seen, len(names))
 	items := make([]*item, 0, len(names))
 	for _, name := range names {
+		begun := time.Now()
 		info, err := s.records.Lstat(name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -142,7 +144,7 @@ func (s *Store) scan() ([]*item, error) {
 		} else {
 			now.item = s.readItem(name)
 			// An error that says nothing about the record may be gone the next time.
-			now.keep = time.Since(info.ModTime()) > settled && (now.err == nil || errors.Is(now.err, ErrDamaged))
+			now.keep = begun.Sub(info.ModTime()) > settled && (now.err == nil || errors.Is(now.err, ErrDamaged))
 			s.logDamaged(now.item, old.item)
 		}
 		after[name] = now

@@ -153,7 +153,7 @@ func errorSpecOf(e *box.Error) errorSpec {
 		m.suggest = []string{"Call again: the box is there, only what this call did is lost."}
 	case e.Code == box.CodeCancelled && reason == reasonStopping:
 		m.word, m.prefix = "CALL_INTERRUPTED", ""
-		m.suggest = []string{"Call again in a moment: variables and files of the session are kept if the server writes sessions to disk."}
+		m.suggest = []string{"When the server runs again, variables and files are there if it writes sessions to disk."}
 	case e.Code == box.CodeGone && e.Context["saved"] != "":
 		m.suggest = nil // the hint says what to do
 	}
@@ -174,7 +174,13 @@ func interruptedByStop(err error) *box.Error {
 	if own, ok := errors.AsType[*box.Error](err); ok {
 		e = *own
 	}
-	e.Msg, e.Err, e.Context = "The server is shutting down and interrupted this call", nil, maps.Clone(e.Context)
+	where := ""
+	for _, kind := range []box.Kind{box.KindSession, box.KindContext} {
+		if id := e.Context[string(kind)+"_id"]; id != "" {
+			where = fmt.Sprintf(" in the %s %s", kind, clip(id))
+		}
+	}
+	e.Msg, e.Err, e.Context = "The server is shutting down and interrupted this call"+where, nil, maps.Clone(e.Context)
 	if e.Context == nil {
 		e.Context = make(map[string]string)
 	}

@@ -69,7 +69,7 @@ func codeLanguage(name string) (codemode.Language, error) {
 	}
 	t, err := box.ParseLanguage(name)
 	if err != nil {
-		return 0, err
+		return 0, invalid("language", "Unsupported language: %s. Must be 'python', 'javascript' or 'shell'", clip(name))
 	}
 	return codemode.LanguageOf(t.Language()), nil
 }

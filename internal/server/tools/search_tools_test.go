@@ -82,7 +82,7 @@ func TestSearchTools_Languages(t *testing.T) {
 		"": "tools.few.one() -> Any", "python": "tools.few.one() -> Any", "Python3": "tools.few.one() -> Any",
 		"javascript": "await tools.few.one()", "JavaScript": "await tools.few.one()", "js": "await tools.few.one()", "node": "await tools.few.one()", " NodeJS ": "await tools.few.one()",
 		"shell": "glovebox-tool few.one", "bash": "glovebox-tool few.one",
-		"ruby": "Invalid parameters: Unsupported language: ruby. Must be 'python' or 'javascript'",
+		"ruby": "Invalid parameters: Unsupported language: ruby. Must be 'python', 'javascript' or 'shell'",
 	} {
 		for tool, arguments := range map[string]map[string]any{
 			"search_tools":   {"query": "one", "language": language},

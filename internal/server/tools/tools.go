@@ -276,7 +276,7 @@ func describeInterruption(hold box.Hold, what string) []string {
 	if i == nil {
 		return nil
 	}
-	return []string{"A call in this " + what + " was cut off at " + formatTime(i.At) + ", since its client cancelled it or was gone, or the server stopped. Its program had called " + i.Changed + ". To repeat it would make these calls again."}
+	return []string{"Calls in this " + what + " were cut off, the last at " + formatTime(i.At) + ", since their client cancelled them or was gone, or the server stopped. Their programs had called " + i.Changed + ". To repeat them would make these calls again."}
 }
 
 // describeState is describeLoss without interrupted calls.
