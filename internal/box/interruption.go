@@ -24,22 +24,10 @@ func (b *Box) noteInterruption(calls Calls) {
 	}
 	b.reg.mu.Lock()
 	defer b.reg.mu.Unlock()
-	b.addInterruptionLocked(&Interruption{At: b.env.now(), Changed: clip(changed, maxChanged)})
-}
-
-func (b *Box) addInterruptionLocked(i *Interruption) { b.interruption = i.and(b.interruption) }
-
-// and returns two interruptions as one, the later first; either may be nil.
-func (i *Interruption) and(other *Interruption) *Interruption {
-	switch {
-	case other == nil:
-		return i
-	case i == nil:
-		return other
-	case i.At.Before(other.At):
-		i, other = other, i
+	if before := b.interruption; before != nil {
+		changed += ", " + before.Changed // the latest come first: the bound cuts the end
 	}
-	return &Interruption{At: i.At, Changed: clip(i.Changed+", "+other.Changed, maxChanged)}
+	b.interruption = &Interruption{At: b.env.now(), Changed: clip(changed, maxChanged)}
 }
 
 // Interruption returns what earlier calls in the box did that were cut off; nil if there is

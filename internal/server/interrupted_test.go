@@ -50,8 +50,8 @@ func in(session string, arguments map[string]any) map[string]any {
 }
 
 // TestCancelled_NextCallReportsWhatTheProgramDid: a client that cancels a call gets no answer. The
-// next call in the session is told which tools its program had called, once, and that the session
-// is not new.
+// next result of the session names the tools that its program had called, once, and does not report
+// the session as new.
 func TestCancelled_NextCallReportsWhatTheProgramDid(t *testing.T) {
 	var burnt chan struct{}
 	boxes := withBoxes(t, nil)
@@ -92,7 +92,7 @@ func TestCancelled_NextCallReportsWhatTheProgramDid(t *testing.T) {
 					return textOf(res)
 				}
 				// A command ends beside the next call, code before it.
-				eventually(t, "a call is told", func() bool {
+				eventually(t, "a result names the tools", func() bool {
 					return strings.Contains(next(), "since their client cancelled them or was gone, or the server stopped. Their programs had called shelf.burn (1). To repeat them would make these calls again.")
 				})
 				if got := next(); strings.Contains(got, "burn") {
