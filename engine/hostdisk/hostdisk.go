@@ -6,11 +6,18 @@ package hostdisk
 import (
 	"errors"
 	"fmt"
+	"syscall"
 )
 
 // ErrFull: the disk has no room for what another guest may write. Engines wrap it together
 // with engine.ErrExhausted, preferably as a *FullError.
 var ErrFull = errors.New("no disk space for another guest")
+
+// IsFull reports whether the cause of an error of the operating system is a full disk or an
+// exceeded quota.
+func IsFull(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
 
 // FullError is an ErrFull with numbers, in bytes.
 type FullError struct {

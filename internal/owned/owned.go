@@ -44,6 +44,9 @@ func (e *unsafeError) Is(target error) bool { return target == ErrUnsafe }
 // Errors: ErrUnsafe, those of the file system.
 func Dir(path string) error { return check(path, directory, volume) }
 
+// DirOutside is Dir for a directory outside of the state directory: without the exception.
+func DirOutside(path string) error { return check(path, directory, strict) }
+
 // AboveState is Dir for the directories and symbolic links that lead to a path in the state
 // directory, but not for the file or directory there.
 func AboveState(path string) error { return check(path, nothing, volume) }

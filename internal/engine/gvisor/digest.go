@@ -7,12 +7,12 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
-	"os"
 	"sync"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/regular"
 )
 
 // maxDigests bounds the executables that are remembered: few are in use.
@@ -33,26 +33,9 @@ type digest struct {
 
 func newDigests() *digests { return &digests{known: make(map[string]digest)} }
 
-// openProgram opens a regular file and nothing that could make the call block.
-func openProgram(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is no file", path)
-	}
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
-}
-
 // of returns the digest of an executable.
 func (d *digests) of(path string) (string, error) {
-	f, err := openProgram(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return "", fmt.Errorf("find agent: %w: %w", err, engine.ErrInvalid)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/erofs"
+	"github.com/glovebox-dev/glovebox/internal/regular"
 )
 
 // images are the files of a root that is an EROFS image. The sentry maps them itself, so
@@ -30,7 +31,7 @@ var agentMount = specs.Mount{Destination: path.Dir(agentPath), Type: "erofs", So
 // openImages opens the image of a plan's root and makes that of its agent. The caller
 // closes them.
 func openImages(state *stateDir, p *plan) (*images, error) {
-	root, err := openProgram(p.tree.File)
+	root, err := regular.Open(p.tree.File)
 	if err != nil {
 		return nil, fmt.Errorf("find root: %w: %w", err, engine.ErrInvalid)
 	}
@@ -46,7 +47,7 @@ func (i *images) close() error { return errors.Join(i.root.Close(), i.agent.Clos
 // agentImage writes the image of a plan's agent to a file without a name, and returns it
 // open for reading only.
 func agentImage(state *stateDir, p *plan) (*os.File, error) {
-	agent, err := openProgram(p.Agent.Path)
+	agent, err := regular.Open(p.Agent.Path)
 	if err != nil {
 		return nil, err
 	}

@@ -42,8 +42,9 @@ type content struct {
 
 // layer is a layer as it is stored, compressed or not.
 type layer struct {
-	size int64 // 0: unknown
-	open func() (io.ReadCloser, error)
+	size   int64  // 0: unknown
+	digest string // SHA-256 of the stored bytes, in hexadecimal; "": unknown
+	open   func() (io.ReadCloser, error)
 }
 
 // newContent checks the config of an image. want is its digest; empty if there is none to
@@ -91,7 +92,7 @@ func (c *content) mergeLayer(ctx context.Context, m *merger, l layer, want v1.Ha
 		return err
 	}
 	defer func() { err = errors.Join(err, stored.Close()) }()
-	in := &counting{Reader: stored, ctx: ctx}
+	in := &counting{Reader: stored, ctx: ctx, hash: sha256.New()}
 	unpacked, err := decompress(in)
 	if err != nil {
 		return err
@@ -108,14 +109,32 @@ func (c *content) mergeLayer(ctx context.Context, m *merger, l layer, want v1.Ha
 	if got := hex.EncodeToString(v.hash.Sum(nil)); got != want.Hex {
 		return hostile("its content has the digest sha256:%s, not %s", got, want)
 	}
-	return nil
+	return in.check(l)
 }
 
-// counting counts the bytes that are read, until ctx ends.
+// counting counts and hashes the bytes that are read, until ctx ends.
 type counting struct {
 	io.Reader
-	ctx context.Context
-	n   int64
+	ctx  context.Context
+	n    int64
+	hash hash.Hash
+}
+
+// maxTrailing bounds the bytes of a layer that its decompressor has left.
+const maxTrailing = 1 << 20
+
+// check compares all bytes of a layer with its descriptor.
+func (c *counting) check(l layer) error {
+	if _, err := io.Copy(io.Discard, io.LimitReader(c, maxTrailing)); err != nil {
+		return err
+	}
+	if l.size != 0 && c.n != l.size {
+		return hostile("it has %d bytes, not %d", c.n, l.size)
+	}
+	if got := hex.EncodeToString(c.hash.Sum(nil)); l.digest != "" && got != l.digest {
+		return hostile("its stored form has the digest sha256:%s, not sha256:%s", got, l.digest)
+	}
+	return nil
 }
 
 func (c *counting) Read(b []byte) (int, error) {
@@ -124,6 +143,7 @@ func (c *counting) Read(b []byte) (int, error) {
 	}
 	n, err := c.Reader.Read(b)
 	c.n += int64(n)
+	c.hash.Write(b[:n])
 	return n, err
 }
 

@@ -11,7 +11,7 @@ import (
 // those beyond the bound are left out.
 func TestUserEnv(t *testing.T) {
 	got := userEnv([]string{
-		"LANG=de_DE.UTF-8", "HOME=/root", "USER=root", "LOGNAME=root", "SHELL=/bin/zsh", "LD_PRELOAD=/evil.so", "=x", "none", "NUL=a\x00b", "EMPTY=", "PATH=/opt/app/bin",
+		"LANG=de_DE.UTF-8", "http_proxy=http://proxy.corp.example:3128", "HTTPS_PROXY=x", "no_proxy=x", "ALL_PROXY=x", "HOME=/root", "USER=root", "LOGNAME=root", "SHELL=/bin/zsh", "LD_PRELOAD=/evil.so", "=x", "none", "NUL=a\x00b", "EMPTY=", "PATH=/opt/app/bin",
 	})
 	want := []string{"LANG=de_DE.UTF-8", "EMPTY=", "PATH=" + launchers + ":" + userPrograms + ":/opt/app/bin:" + strings.Join(standardDirs, ":")}
 	if !slices.Equal(got, want) {

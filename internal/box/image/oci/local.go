@@ -18,6 +18,8 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/glovebox-dev/glovebox/internal/regular"
 )
 
 const (
@@ -216,7 +218,7 @@ func openManifest(f files, digest string, b []byte) (*content, error) {
 	}
 	var layers []layer
 	for _, d := range m.Layers {
-		layers = append(layers, layer{size: d.Size, open: func() (io.ReadCloser, error) {
+		layers = append(layers, layer{size: d.Size, digest: d.Digest.Hex, open: func() (io.ReadCloser, error) {
 			name, err := blobName(d)
 			if err != nil {
 				return nil, err
@@ -290,7 +292,7 @@ type member struct {
 
 // openTarFiles reads the names in an archive.
 func openTarFiles(file string) (_ files, err error) {
-	f, err := os.Open(file)
+	f, err := regular.Open(file)
 	if err != nil {
 		return nil, err
 	}

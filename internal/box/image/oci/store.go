@@ -376,6 +376,10 @@ func userEnv(env []string) []string {
 		if size += len(kv); !ok || name == "" || strings.ContainsRune(kv, 0) || size > maxEnv {
 			continue
 		}
+		switch strings.ToUpper(name) {
+		case "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "NODE_USE_ENV_PROXY":
+			continue // the proxy of the place where the image was made
+		}
 		switch name {
 		case "HOME", "USER", "LOGNAME", "SHELL", "LD_PRELOAD":
 		case "PATH":

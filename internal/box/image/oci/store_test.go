@@ -444,6 +444,23 @@ func TestPull_RefusesHostileImages(t *testing.T) {
 		"a damaged layer": func(dir string, m *v1.Manifest, _ *v1.ConfigFile) {
 			overwrite(dir, m.Layers[0].Digest, []byte{0x1f, 0x8b, 8, 0, 0})
 		},
+		"a layer that is compressed in another way": func(dir string, m *v1.Manifest, _ *v1.ConfigFile) {
+			l, err := img.LayerByDigest(m.Layers[0].Digest)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := l.Uncompressed()
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, err := io.ReadAll(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			overwrite(dir, m.Layers[0].Digest, append(packed(b), packed(nil)...))
+		},
+		"a negative size": func(_ string, m *v1.Manifest, _ *v1.ConfigFile) { m.Layers[0].Size = -5 },
+		"a huge size":     func(_ string, m *v1.Manifest, _ *v1.ConfigFile) { m.Layers[0].Size = 1e15 },
 		"an EROFS image as layer": func(dir string, m *v1.Manifest, _ *v1.ConfigFile) {
 			overwrite(dir, m.Layers[0].Digest, append(make([]byte, 1024), 0xe2, 0xe1, 0xf5, 0xe0))
 		},
