@@ -20,7 +20,7 @@ func agentClass() class {
 			hostile("zeros", "endless zeros from the agent end at most its own connection", "zeros"),
 			hostile("huge-frames", "frames that announce gigabytes allocate nothing", "huge_frames"),
 			hostile("half-frame", "the server serves other boxes while an agent sends half of a frame", "half_frame"),
-			hostile("json", "text like JSON or HTTP from the agent is never taken for an answer of the server", "json_lines"),
+			hostile("json", "text like JSON or HTTP from the agent ends at most its own connection", "json_lines"),
 			hostile("nested", "deeply nested text from the agent is not parsed", "nested"),
 			hostile("drip", "the server serves other boxes while an agent sends single bytes", "drip"),
 			hostile("ended", "an agent that ends takes its box with it, with a reason", "end"),

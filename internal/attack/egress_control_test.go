@@ -17,6 +17,7 @@ import (
 	"testing"
 
 	"github.com/glovebox-dev/glovebox/internal/egress"
+	"github.com/glovebox-dev/glovebox/internal/egress/policy"
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
@@ -175,7 +176,7 @@ var anyPlaceholder = regexp.MustCompile(`gbx-secret-api-[a-z2-7]{26}`)
 
 func (*generous) Wants(egress.Box, string) bool { return true }
 
-func (g *generous) Serve(ctx context.Context, _ egress.Box, host string, _ uint16, c net.Conn, dial func(context.Context) (net.Conn, error), _ func(string)) error {
+func (g *generous) Serve(ctx context.Context, _ egress.Box, host string, _ uint16, c net.Conn, dial func(context.Context) (net.Conn, error), _ func(policy.Reason, string)) error {
 	raw, err := dial(ctx)
 	if err != nil {
 		return err

@@ -40,11 +40,11 @@ func escapeClass() class {
 			{Name: "dirty-pipe", Claim: "a read-only file cannot be changed through a pipe (CVE-2022-0847)", run: script("dirty_pipe", shape{})},
 			{Name: "dirty-cow", Claim: "a read-only file cannot be changed through a private mapping (CVE-2016-5195)", run: script("dirty_cow", shape{})},
 			{Name: "vdso", Claim: "pages of the kernel are not shared with the host", run: script("vdso", shape{})},
-			{Name: "file-handles", Claim: "files of the host cannot be opened by handle", run: script("file_handles", shape{})},
+			{Name: "file-handles", Claim: "files of the host cannot be opened by handle", run: script("file_handles", shape{asAgent: true})},
 			{Name: "parent-directories", Claim: "nothing above the root can be reached from moved or removed directories", run: script("parent_directories", shape{})},
 			{Name: "magic-links", Claim: "links in /proc lead to nothing of the host", run: script("magic_links", shape{asAgent: true})},
 			{Name: "subpath-race", Claim: "swapping a directory for a link leads to nothing of the host (CVE-2017-1002101, CVE-2021-25741)", run: script("subpath_race", shape{})},
-			{Name: "loader-variables", Claim: "variables and files of the loader do not affect the agent", run: script("loader_variables", shape{})},
+			{Name: "loader-variables", Claim: "files of the loader cannot be written, and its variables do not affect the next command", run: script("loader_variables", shape{})},
 			{Name: "random-calls", Claim: "random system calls end at most the box", Alone: true, run: fatal("random_calls")},
 		},
 	}

@@ -193,6 +193,7 @@ func compressedBody(ctx context.Context, t *trial) error {
 	}
 	var b strings.Builder
 	z := gzip.NewWriter(&b)
+	io.WriteString(z, list) // expanded, it would be a valid request
 	for range 256 {
 		io.WriteString(z, strings.Repeat(" ", 1<<20)) // a strings.Builder does not fail
 	}
@@ -287,8 +288,16 @@ func pathTricks(ctx context.Context, t *trial) error {
 	if err != nil {
 		return err
 	}
+	ask := func(path string) (string, error) {
+		got, _, err := s.raw(ctx, "POST "+path+" HTTP/1.1\r\nHost: "+s.addr+"\r\nConnection: close\r\nAuthorization: Bearer "+s.tokens["alice"]+
+			"\r\nAccept: application/json, text/event-stream\r\nContent-Type: application/json\r\nContent-Length: "+fmt.Sprint(len(initialize))+"\r\n\r\n"+initialize, 5*time.Second)
+		return got, err
+	}
+	if got, err := ask("/mcp"); err != nil || !strings.Contains(got, "HTTP/1.1 200") {
+		return fmt.Errorf("the request is refused at the endpoint, too: %w: %s", err, printable(got))
+	}
 	for _, path := range []string{"/../mcp", "//mcp", "/mcp/", "/mcp/..", "/%2e%2e/mcp", "/mcp%00", "/mcp;x", "/MCP", "/../../../../etc/passwd", "/health/../mcp", "/debug/pprof/", "/.well-known/../mcp"} {
-		got, _, err := s.raw(ctx, "POST "+path+" HTTP/1.1\r\nHost: "+s.addr+"\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: "+fmt.Sprint(len(list))+"\r\n\r\n"+list, 5*time.Second)
+		got, err := ask(path)
 		if err != nil {
 			return err
 		}

@@ -3,6 +3,7 @@
 package attack
 
 import (
+	"compress/gzip"
 	"crypto/tls"
 	"crypto/x509"
 	"io"
@@ -59,6 +60,21 @@ func remembers() http.HandlerFunc {
 func starts(w http.ResponseWriter, r *http.Request) {
 	if command := r.FormValue("command"); command != "" {
 		exec.Command(command, r.FormValue("args")).Run() // an error shows in what it leaves
+	}
+	echo(w, r)
+}
+
+// expands answers to what a compressed body contains.
+func expands(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Content-Encoding") == "gzip" {
+		z, err := gzip.NewReader(r.Body)
+		if err == nil {
+			_, err = io.Copy(io.Discard, z)
+		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
 	}
 	echo(w, r)
 }
@@ -181,6 +197,7 @@ func TestControl_HTTP(t *testing.T) {
 		"http/program-in-url":       {serving(starts), "the attack created"},
 		"files/tool-paths":          {serving(remembers()), "download_file reads"},
 		"state/reused-id":           {serving(remembers()), "contains the secret"},
+		"http/compressed-body":      {serving(expands), "is answered with 200"},
 		"gateway/web-page":          {plain, "is answered with 200"},
 		"mcp-client/login-listener": {plain, "is answered with 200"},
 	} {

@@ -24,8 +24,8 @@ func localUserClass() class {
 		name:  "local-user",
 		about: "Another user of the machine attacks a server and its boxes.",
 		attacks: []Attack{
-			{Name: "proc-of-sentry", Claim: "memory, files and environment of a box's processes are closed to other users", run: procOfSentry},
-			{Name: "signal-sentry", Claim: "other users cannot signal or trace a box's processes", run: signalSentry},
+			{Name: "proc-of-sentry", Claim: "memory, files and environment of a box's processes are closed to other users, who cannot trace them", run: procOfSentry},
+			{Name: "signal-sentry", Claim: "other users cannot signal a box's processes", run: signalSentry},
 			{Name: "state-directory", Claim: "other users cannot read or write the state directory", run: stateDirectory},
 			{Name: "open-state-directory", Claim: "a server refuses a state directory that others can write", run: refusesState(func(dir string) error { return os.Chmod(dir, 0o777) })},
 			{Name: "foreign-state-directory", Claim: "a server refuses a state directory of another user", run: foreignState},
@@ -65,7 +65,8 @@ func procOfSentry(ctx context.Context, t *trial) error {
 	for _, m := range c.members() {
 		for _, file := range []string{"environ", "mem", "fd", "root", "cwd", "maps", "auxv", "io"} {
 			path := fmt.Sprintf("/proc/%d/%s", m.pid, file)
-			out, err := asNobody(ctx, `if [ -d "$1" ]; then ls "$1/" >/dev/null 2>&1 && echo opened; else dd if="$1" bs=1 count=1 >/dev/null 2>&1 && echo opened; fi`, path)
+			// Nothing is mapped at the beginning of mem: opening it needs the right to trace.
+			out, err := asNobody(ctx, `if [ -d "$1" ]; then ls "$1/" >/dev/null 2>&1 && echo opened; elif [ "${1##*/}" = mem ]; then (exec 3<"$1") 2>/dev/null && echo opened; else dd if="$1" bs=1 count=1 >/dev/null 2>&1 && echo opened; fi`, path)
 			if err != nil {
 				return err
 			}

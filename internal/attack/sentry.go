@@ -185,8 +185,24 @@ func descriptors(t *trial, m member) {
 			t.broke("%s holds the device %s", m, name)
 		default:
 			t.check(!t.hostOnly(&st), "%s holds a file of the host that is not in the image: %s", m, name)
+			t.check(!writable(m.pid, fd.Name()), "%s can write a file of the host: %s", m, name)
 		}
 	}
+}
+
+// writable reports whether a process has opened a descriptor for writing.
+func writable(pid int, fd string) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/fdinfo/%s", pid, fd))
+	if err != nil {
+		return false // it is closed
+	}
+	for line := range strings.Lines(string(b)) {
+		if value, ok := strings.CutPrefix(line, "flags:"); ok {
+			flags, err := strconv.ParseUint(strings.TrimSpace(value), 8, 64)
+			return err != nil || flags&unix.O_ACCMODE != unix.O_RDONLY
+		}
+	}
+	return true
 }
 
 // hostOnly reports whether a file is one of the host's that no image contains: planted,

@@ -123,7 +123,9 @@ func (t *trial) maker(s shape) *machine.Maker {
 	if s.volumes != nil {
 		k.Volumes = s.volumes
 	}
-	if s.asAgent {
+	// Without isolation, the user of the agent is the one that runs the tests. As root, it could
+	// damage the machine.
+	if s.asAgent && (t.cfg.weaken == nil || !hostRoot()) {
 		k.UID, k.GID = -1, -1
 	}
 	return &k

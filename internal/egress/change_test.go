@@ -93,7 +93,7 @@ type waitingInterceptor struct {
 	err error // of a dial after the end
 }
 
-func (i *waitingInterceptor) Serve(ctx context.Context, _ Box, _ string, _ uint16, c net.Conn, dial func(context.Context) (net.Conn, error), _ func(string)) error {
+func (i *waitingInterceptor) Serve(ctx context.Context, _ Box, _ string, _ uint16, c net.Conn, dial func(context.Context) (net.Conn, error), _ func(policy.Reason, string)) error {
 	down := tls.Server(c, i.config)
 	defer down.Close()
 	if err := down.HandshakeContext(ctx); err != nil {

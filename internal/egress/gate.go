@@ -59,7 +59,7 @@ type Interceptor interface {
 	// that was checked; the Interceptor closes it. Serve returns when c is done and all of
 	// its goroutines have ended; it may leave closing c to the caller. ctx ends with the
 	// box's network. note is for what the user of the box should know about a request.
-	Serve(ctx context.Context, b Box, host string, port uint16, c net.Conn, dial func(context.Context) (net.Conn, error), note func(text string)) error
+	Serve(ctx context.Context, b Box, host string, port uint16, c net.Conn, dial func(context.Context) (net.Conn, error), note func(why policy.Reason, text string)) error
 	// Plain gets each request of plain HTTP to host, which the network passes on as it is. It
 	// returns the names of secrets that the request needs TLS for; none as a rule.
 	Plain(b Box, host string, r *http.Request) (secrets []string)

@@ -587,7 +587,7 @@ func (fakeInterceptor) Settings(Box) (map[string]string, string) {
 	return map[string]string{"TOKEN": "placeholder"}, "PEM"
 }
 
-func (i fakeInterceptor) Serve(ctx context.Context, _ Box, host string, port uint16, c net.Conn, dial func(context.Context) (net.Conn, error), _ func(string)) error {
+func (i fakeInterceptor) Serve(ctx context.Context, _ Box, host string, port uint16, c net.Conn, dial func(context.Context) (net.Conn, error), _ func(policy.Reason, string)) error {
 	up, err := dial(ctx)
 	if err != nil {
 		return err

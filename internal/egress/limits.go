@@ -127,6 +127,8 @@ func (n *Network) admit() (text string) {
 		return fmt.Sprintf("the boxes of this owner already have %d connections; close some", n.owner.open)
 	case g.open >= g.maxServer:
 		return "the server has too many connections; try again later"
+	case n.owner.open > 0 && n.owner.open >= g.maxServer-g.open-1: // A few owners cannot take all connections.
+		return fmt.Sprintf("the server has few connections left, and the boxes of this owner have %d; close some", n.owner.open)
 	}
 	if text := n.begin(); text != "" {
 		return text

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/glovebox-dev/glovebox/internal/egress/webserve"
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
@@ -168,13 +170,81 @@ func TestProxy_SlowBodyArrives(t *testing.T) {
 // first.
 func TestLimits_NameTheBurst(t *testing.T) {
 	w := newWorld(t, Options{}, []string{"a.test"})
-	text := ""
-	for range boxPerMinute {
-		if text = w.n.begin(); text != "" {
-			break
-		}
+	text, n := "", 0
+	for ; text == "" && n <= boxPerMinute; n++ {
+		text = w.n.begin()
+	}
+	if n != boxPerMinute/2+1 {
+		t.Errorf("connection %d is refused, want that after half of a minute's", n)
 	}
 	if want := "this box opened connections too fast; at most 300 at once, and then 600 a minute; open fewer"; text != want {
 		t.Errorf("got %q, want %q", text, want)
+	}
+}
+
+// TestLimits_OwnersLeaveConnections: some owners with as many connections as they may have leave
+// others some.
+func TestLimits_OwnersLeaveConnections(t *testing.T) {
+	w := newWorld(t, Options{}, nil)
+	took := 0
+	for i := range 6 {
+		var text string
+		before := took
+		for b := 0; text == "" && b < 8; b++ {
+			n := w.g.Open(Box{Owner: fmt.Sprint("greedy ", i), ID: fmt.Sprint("box ", b)})
+			defer n.Close()
+			for text == "" {
+				if text = n.admit(); text == "" {
+					took++
+				}
+			}
+			if strings.HasPrefix(text, "this box") {
+				text = ""
+			}
+		}
+		if took == before {
+			t.Fatalf("owner %d got no connection: %s", i, text)
+		}
+		if i == 5 && !strings.Contains(text, "the server has few connections left, and the boxes of this owner have ") {
+			t.Errorf("owner %d: %q", i, text)
+		}
+	}
+}
+
+// TestLimits_AreThoseOfTheDocument: the rates and numbers that docs/security.md promises are those of
+// a box, an owner and the server.
+func TestLimits_AreThoseOfTheDocument(t *testing.T) {
+	w := newWorld(t, Options{MaxBytesPerMinute: 60 << 20}, nil)
+	for what, c := range map[string]struct{ got, want rate.Limit }{
+		"bytes a second of a box":          {w.n.bytes.Limit(), 1 << 20},
+		"bytes a second of an owner":       {w.n.owner.bytes.Limit(), 4 << 20},
+		"connections a second of a box":    {w.n.fresh.Limit(), 10},
+		"connections a second of an owner": {w.n.owner.fresh.Limit(), 40},
+	} {
+		if c.got != c.want {
+			t.Errorf("%s: got %v, want %v", what, c.got, c.want)
+		}
+	}
+	for i := range maxBoxConnections {
+		if text := w.n.admit(); text != "" {
+			t.Fatalf("connection %d of a box: %s", i, text)
+		}
+	}
+	if text := w.n.admit(); !strings.HasPrefix(text, "this box already has 64 ") {
+		t.Errorf("one more than 64 of a box: got %q", text)
+	}
+	second := w.g.Open(Box{Owner: "alice", ID: "box-2"})
+	defer second.Close()
+	if text := second.admit(); text != "" {
+		t.Errorf("the first of another box of the owner: got %q", text)
+	}
+
+	few := newWorld(t, Options{MaxConnections: 4}, nil)
+	for i := range 5 {
+		n := few.g.Open(Box{Owner: fmt.Sprint(i), ID: "box"})
+		defer n.Close()
+		if text := n.admit(); (text == "") != (i < 4) || i == 4 && !strings.HasPrefix(text, "the server has too many connections") {
+			t.Errorf("the first connection of owner %d, of 4 in all: got %q", i, text)
+		}
 	}
 }

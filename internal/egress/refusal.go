@@ -14,8 +14,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/egress/policy"
 )
 
-// A Refusal is a destination that was refused, for a note to the model, or a name that is
-// allowed but could not be resolved, if Reason is [Unresolved].
+// A Refusal is a destination that was refused, for a note to the model, or one that is noted for
+// another Reason, such as a name that is allowed but could not be resolved.
 type Refusal struct {
 	Host   string // in canonical form; empty if it has none
 	Port   int    // 0: a lookup of the name
@@ -26,6 +26,9 @@ type Refusal struct {
 	// Count is how often it was refused.
 	Count int
 }
+
+// Refused reports whether the destination was refused, and not just noted.
+func (r Refusal) Refused() bool { return slices.Contains(Reasons(), policy.Reason(r.Reason)) }
 
 // noted is what a Network remembers of a Refusal.
 type noted struct {

@@ -165,8 +165,8 @@ func (n *Network) intercept(served context.Context, t target, c net.Conn) {
 		return f, nil
 	}
 	// Errors are of this connection only, and the Interceptor has told the program.
-	_ = n.gate.opts.Intercept.Serve(ctx, n.box, t.host, t.port, c, dial, func(text string) {
-		n.note(&refusal{host: t.host, port: t.port, reason: Misplaced, text: text})
+	_ = n.gate.opts.Intercept.Serve(ctx, n.box, t.host, t.port, c, dial, func(why policy.Reason, text string) {
+		n.note(&refusal{host: t.host, port: t.port, reason: why, text: text})
 	})
 }
 

@@ -1,6 +1,11 @@
 package policy
 
-import "net/netip"
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/glovebox-dev/glovebox/mcpkit/outbound/address"
+)
 
 // A Reason says why a connection was refused. It is one of a closed set, for metrics.
 type Reason string
@@ -98,13 +103,17 @@ func (s Set) decide(host string, port uint16, covers func(Rule) bool) Verdict {
 }
 
 // DecideAddr decides on an address that an allowed name resolved to: networks and
-// addresses that any layer denies are refused.
+// addresses that any layer denies are refused, also where an IPv6 address stands for a denied IPv4
+// address, such as that of NAT64.
 func (s Set) DecideAddr(addr netip.Addr, port uint16) Verdict {
-	host := addr.WithZone("").Unmap().String()
+	hosts := []string{addr.WithZone("").Unmap().String()}
+	if inner := address.Inner(addr).String(); inner != hosts[0] {
+		hosts = append(hosts, inner)
+	}
 	names, policies := s.layers()
 	for i, p := range policies {
 		for _, r := range p.Deny {
-			if r.denies(host, port) {
+			if slices.ContainsFunc(hosts, func(host string) bool { return r.denies(host, port) }) {
 				return Verdict{Version: s.Version(), Layer: names[i], Rule: r.String(), Name: r.Name, Reason: Denied}
 			}
 		}

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -370,4 +371,22 @@ func FuzzParseRule(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestDecideAddr_InnerAddress: a network that a policy denies is refused under the IPv6 addresses
+// that stand for its addresses, too.
+func TestDecideAddr_InnerAddress(t *testing.T) {
+	p, err := Parse([]string{"*.example.com"}, []string{"203.0.113.0/24"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := Set{Owner: p}
+	for addr, want := range map[string]bool{
+		"203.0.113.7": false, "::ffff:203.0.113.7": false, "64:ff9b::cb00:7107": false, "2002:cb00:7107::1": false,
+		"198.51.100.7": true, "64:ff9b::c633:6407": true, "2001:4860::1": true,
+	} {
+		if v := s.DecideAddr(netip.MustParseAddr(addr), 443); v.OK != want {
+			t.Errorf("%s: allowed is %v, want %v", addr, v.OK, want)
+		}
+	}
 }

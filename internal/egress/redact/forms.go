@@ -1,18 +1,13 @@
 package redact
 
 import (
-	"bytes"
 	"encoding/base64"
 	"encoding/hex"
-	"encoding/json"
-	"fmt"
-	"html"
-	"net/url"
 	"strings"
 )
 
-// fold maps ASCII letters to lower case: forms are found in any case, since hosts return
-// values in that of a header's name or of a lookup, and escapes have digits of either case.
+// fold maps ASCII letters to lower case: values are found in any case, since hosts return
+// them in that of a header's name or of a lookup, and digits of escapes have either case.
 var fold = func() (table [256]byte) {
 	for i := range table {
 		table[i] = byte(i)
@@ -20,6 +15,13 @@ var fold = func() (table [256]byte) {
 			table[i] += 'a' - 'A'
 		}
 	}
+	return table
+}()
+
+// foldEncoded also makes one of the two alphabets of base64.
+var foldEncoded = func() [256]byte {
+	table := fold
+	table['-'], table['_'] = '+', '/'
 	return table
 }()
 
@@ -43,55 +45,44 @@ func upper(s string) string {
 	return string(b)
 }
 
-// forms returns value and the encodings of it that servers commonly return: base64 at
-// any position in another text, hexadecimal, and escaped for URLs, JSON and HTML. The case
-// of ASCII letters in a form does not count, but base64 and hexadecimal also encode the case
-// of the value: there are forms of it in lower and in upper case. Forms may occur twice.
-func forms(value string) []string {
-	query := url.QueryEscape(value)
-	escaped := html.EscapeString(value)
-	all := []string{
-		value,
-		query, strings.ReplaceAll(query, "+", "%20"), url.PathEscape(value),
-		inJSON(value, true), inJSON(value, false), strings.ReplaceAll(inJSON(value, false), "/", `\/`),
-		escaped, strings.NewReplacer("&#34;", "&quot;", "&#39;", "&apos;").Replace(escaped),
+// needed returns how many of the first bytes of a value are masked: nearly all. A program cannot
+// try the others: whatever follows is masked in their place.
+func needed(value string) int {
+	n := len(value)
+	return max(n-maxUnchecked, (n+1)/2, min(minNeeded, n))
+}
+
+// texts returns the beginnings of a value as it is, or escaped.
+func texts(value string) []beginning {
+	n := needed(value)
+	list := []beginning{{value[:n], 0, len(value) - n}}
+	if strings.Contains(value[:n], " ") { // in the query of a URL
+		list = append(list, beginning{strings.ReplaceAll(value[:n], " ", "+"), 0, len(value) - n})
 	}
-	for _, format := range []string{"%%%02x", `\u%04x`, `\x%02x`, "&#%d;", "&#x%x;"} {
-		all = append(all, eachByte(value, format))
-	}
+	return list
+}
+
+// encodings returns the beginnings of a value in hexadecimal, and in base64 at any position in
+// another text. These also encode the case of the value: there are forms of it in lower and in
+// upper case. Forms may occur twice.
+func encodings(value string) (list []beginning) {
+	n := needed(value)
 	for _, v := range []string{value, lower(value), upper(value)} {
-		all = append(all, hex.EncodeToString([]byte(v)))
+		list = append(list, beginning{hex.EncodeToString([]byte(v[:n])), 0, 2 * (len(v) - n)})
 		for at := range 3 {
-			all = append(all, base64At(base64.RawStdEncoding, v, at), base64At(base64.RawURLEncoding, v, at))
+			list = append(list, base64At(v, n, at))
 		}
 	}
-	return all
+	return list
 }
 
-// eachByte formats every byte of value.
-func eachByte(value, format string) string {
-	var b strings.Builder
-	for i := range len(value) {
-		fmt.Fprintf(&b, format, value[i])
-	}
-	return b.String()
-}
-
-// inJSON returns value as the content of a JSON string.
-func inJSON(value string, escapeHTML bool) string {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(escapeHTML)
-	if err := enc.Encode(value); err != nil {
-		return value // cannot happen: strings encode
-	}
-	return strings.TrimSuffix(strings.TrimPrefix(b.String(), `"`), "\"\n")
-}
-
-// base64At returns the characters that value alone determines in the base64 encoding of
-// a text in which value begins after 3n+at bytes. A character at either end that also
-// has bits of a neighbouring byte is left out.
-func base64At(enc *base64.Encoding, value string, at int) string {
-	encoded := enc.EncodeToString(append(make([]byte, at), value...))
-	return encoded[(8*at+5)/6 : 8*(at+len(value))/6]
+// base64At returns the beginning of value, with its first n bytes, in the base64 encoding of a text
+// in which value begins after 3k+at bytes. The automaton reads the characters that these bytes alone
+// determine. The characters at either end of the value that also have bits of a neighbouring byte
+// are masked, too.
+func base64At(value string, n, at int) beginning {
+	encoded := base64.RawStdEncoding.EncodeToString(append(make([]byte, at), value[:n]...))
+	first, end := (8*at+5)/6, 8*(at+n)/6
+	all := (8*(at+len(value)) + 5) / 6
+	return beginning{encoded[first:end], first - 8*at/6, all - end}
 }

@@ -3,38 +3,33 @@ package redact
 import (
 	"io"
 	"sync"
-	"time"
 )
-
-// HoldBack is how long a [Writer] keeps bytes that may begin a value when nothing
-// follows them.
-const HoldBack = 50 * time.Millisecond
 
 // piece bounds how much a Writer masks at once.
 const piece = 32 << 10
 
-// Writer masks what is written through it. Its methods may be called concurrently; it
-// never uses the writer below it concurrently.
+// Writer masks what is written through it. It passes on what no longer depends on later bytes, and
+// all up to the end of a line. No time matters: a reader could make the source pause in the middle of a
+// value. Its methods may be called concurrently; it never uses the writer below it concurrently.
 type Writer struct {
 	mu     sync.Mutex
 	w      io.Writer
-	flush  func() error
 	stream *Stream
+	lines  lines
+	turn   sync.Locker
 	buf    []byte
-	timer  *time.Timer
 	err    error
 	closed bool
 }
 
-// NewWriter returns a Writer to w. Its owner must call Close or Abort. Bytes that the
-// stream holds back are written after [HoldBack] at the latest, from another goroutine,
-// which then calls flush unless that is nil.
-func (s *Set) NewWriter(w io.Writer, flush func() error) *Writer {
-	return &Writer{w: w, flush: flush, stream: s.Stream()}
+// NewWriter returns a Writer to w. It holds turn, unless that is nil, while it masks a piece, so that
+// the writers that share it take one processor. Its owner must call Close or Abort.
+func (s *Set) NewWriter(w io.Writer, turn sync.Locker) *Writer {
+	return &Writer{w: w, stream: s.Stream(), turn: turn}
 }
 
-// Write writes p, masked, except for what may begin a value. It returns len(p) unless
-// writing fails.
+// Write writes p, masked, except for the last bytes if no line ends with them. It returns len(p)
+// unless writing fails.
 func (w *Writer) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -44,40 +39,44 @@ func (w *Writer) Write(p []byte) (int, error) {
 	n := 0
 	for n < len(p) {
 		part := p[n:min(n+piece, len(p))]
-		w.buf = w.stream.Append(w.buf[:0], part)
+		w.maskLocked(part, w.lines.end(part))
 		if !w.writeLocked() {
 			return n, w.err
 		}
 		n += len(part)
 	}
-	if w.stream.Holds() {
-		if w.timer == nil {
-			w.timer = time.AfterFunc(HoldBack, w.yield)
-		} else {
-			w.timer.Reset(HoldBack)
-		}
-	}
 	return n, w.err
 }
 
-// Do calls f while nothing is being written.
+// maskLocked puts into buf what can be passed on after part: all of its first bytes, up to end, if
+// that is not 0.
+func (w *Writer) maskLocked(part []byte, end int) {
+	if w.turn != nil {
+		w.turn.Lock()
+		defer w.turn.Unlock()
+	}
+	w.buf = w.buf[:0]
+	if end > 0 {
+		w.buf = w.stream.Yield(w.stream.Append(w.buf, part[:end]))
+	}
+	w.buf = w.stream.Append(w.buf, part[end:])
+}
+
+// Do calls f, such as a flush, while nothing is being written.
 func (w *Writer) Do(f func() error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.closed {
+		return io.ErrClosedPipe
+	}
 	return f()
 }
 
-// yield writes what has been held back for too long.
-func (w *Writer) yield() {
+// Holds reports whether the writer holds bytes back: not if a line ended with the last write.
+func (w *Writer) Holds() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.closed || !w.stream.Holds() {
-		return
-	}
-	w.buf = w.stream.Yield(w.buf[:0])
-	if w.writeLocked() && w.flush != nil {
-		w.err = w.flush()
-	}
+	return w.stream.Holds()
 }
 
 // Close writes what is held back. It does not close the writer below. Afterwards nothing
@@ -94,9 +93,6 @@ func (w *Writer) end(write bool) error {
 		return nil
 	}
 	w.closed = true
-	if w.timer != nil {
-		w.timer.Stop()
-	}
 	if write {
 		w.buf = w.stream.Yield(w.buf[:0])
 		w.writeLocked()

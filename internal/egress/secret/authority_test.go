@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/egress/egresstest"
+	"github.com/glovebox-dev/glovebox/internal/egress/policy"
 	"github.com/glovebox-dev/glovebox/internal/proctest"
 )
 
@@ -44,7 +45,7 @@ func askAsServer(address string) int {
 		served <- i.Serve(context.Background(), box, apiHost, 443, ours, func(ctx context.Context) (net.Conn, error) {
 			var d net.Dialer
 			return d.DialContext(ctx, "tcp", address)
-		}, func(string) {})
+		}, func(policy.Reason, string) {})
 	}()
 	env, ca := i.Settings(box)
 	roots := x509.NewCertPool()

@@ -144,6 +144,9 @@ func (d Definition) read(env func(string) (string, bool)) (string, error) {
 		value = v
 	}
 	value = strings.Trim(value, "\r\n")
+	if strings.Trim(value, " ") != value {
+		return "", fmt.Errorf("secret %q: %s begins or ends with a space, which headers cannot have there", d.Name, from)
+	}
 	if n := len(value); n < redact.MinValue || n > redact.MaxValue {
 		return "", fmt.Errorf("secret %q: %s has %d bytes: a value has between %d and %d", d.Name, from, n, redact.MinValue, redact.MaxValue)
 	}

@@ -129,7 +129,7 @@ func TestInterceptor_BehindGate(t *testing.T) {
 	get(t, &http.Client{Transport: tr, Timeout: 10 * time.Second}, "https://"+apiHost+"/?key="+settings.Env["API_TOKEN"], "none of ours")
 	notes = n.Take()
 	if len(notes) != 1 || notes[0].Reason != string(egress.Misplaced) || notes[0].Host != apiHost || notes[0].Port != 443 ||
-		!strings.HasPrefix(notes[0].Text, "Glovebox sent the placeholder of the secret api to "+apiHost+" as it is, in its url: the secret goes out in the header ") {
+		!strings.HasPrefix(notes[0].Text, "Glovebox sent the placeholder of the secret api to "+apiHost+" as it is, in its URL: the secret goes out in the header ") {
 		t.Errorf("notes about a placeholder in the URL: %+v", notes)
 	}
 

@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/egress"
+	"github.com/glovebox-dev/glovebox/internal/egress/policy"
 )
 
 const (
@@ -193,7 +194,7 @@ func (w *world) placeholder(b egress.Box, variable string) string {
 	return env[variable]
 }
 
-func (w *world) note(text string) {
+func (w *world) note(_ policy.Reason, text string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.notes = append(w.notes, text)

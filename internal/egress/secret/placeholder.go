@@ -160,14 +160,14 @@ func (h *hostSecrets) swap(header http.Header, master []byte, owner string) (use
 }
 
 // misplaced returns where else the request has something like a placeholder of a secret:
-// "url", "header NAME" or "".
+// "URL", "header NAME" or "".
 func (s *secret) misplaced(u *url.URL, header http.Header) string {
 	prefix := s.prefix()
 	if s.Like != "" {
 		return "" // the prefix is that of other tokens, too
 	}
 	if strings.Contains(u.Path, prefix) || strings.Contains(u.RawQuery, prefix) {
-		return "url"
+		return "URL"
 	}
 	for name, values := range header {
 		if slices.ContainsFunc(s.Headers, func(h string) bool { return strings.EqualFold(h, name) }) {

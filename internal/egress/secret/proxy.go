@@ -14,9 +14,11 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/egress"
+	"github.com/glovebox-dev/glovebox/internal/egress/policy"
 	"github.com/glovebox-dev/glovebox/internal/egress/webserve"
 	"github.com/glovebox-dev/glovebox/internal/visible"
 )
@@ -30,11 +32,13 @@ const (
 	maxAnswer = 256 << 10
 	// maxStreams bounds the concurrent requests of an HTTP/2 connection, and maxConns
 	// the connections to the host for those of one connection of a program.
-	maxStreams = 64
+	maxStreams = 16
 	maxConns   = 8
-	// Buffers for the request bodies of one HTTP/2 connection, and of one request.
+	// Buffers for the request bodies of one HTTP/2 connection, of one request, and for an answer
+	// that the program does not read.
 	connBuffer   = 1 << 20
 	streamBuffer = 256 << 10
+	answerBuffer = 128 << 10
 )
 
 // ErrNotWanted means that there is no secret for the host, because it was removed
@@ -43,11 +47,16 @@ var ErrNotWanted = errors.New("there is no secret for this host")
 
 // Serve implements egress.Interceptor. It speaks HTTP/1.1 and HTTP/2 with the program as
 // host, and with the host as the program. It closes c.
-func (i *Interceptor) Serve(ctx context.Context, b egress.Box, host string, port uint16, c net.Conn, dial func(context.Context) (net.Conn, error), note func(text string)) error {
+func (i *Interceptor) Serve(ctx context.Context, b egress.Box, host string, port uint16, c net.Conn, dial func(context.Context) (net.Conn, error), note func(why policy.Reason, text string)) error {
 	defer c.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	o, done := i.begin(b, host, cancel)
+	s := &session{i: i, box: b, host: host, port: port, dial: dial, note: note, ctx: ctx}
+	o, turn, done := i.begin(b, host, func() {
+		s.noteChanged()
+		cancel()
+	})
+	s.turn = turn
 	defer done()
 	if o == nil {
 		return fmt.Errorf("intercept %s: %w", host, ErrNotWanted)
@@ -60,14 +69,17 @@ func (i *Interceptor) Serve(ctx context.Context, b egress.Box, host string, port
 	if err != nil {
 		return fmt.Errorf("intercept %s: %w", host, err)
 	}
-	s := &session{i: i, box: b, host: host, port: port, dial: dial, note: note, ctx: ctx}
-	defer context.AfterFunc(ctx, func() { c.Close() })()
+	served := make(chan struct{})
+	defer context.AfterFunc(ctx, func() { s.closeSoon(c, served) })()
 	transport := &http.Transport{
 		DialContext:       s.dialHost,
 		TLSClientConfig:   &tls.Config{ServerName: host, RootCAs: i.opts.Roots, MinVersion: tls.VersionTLS12},
 		ForceAttemptHTTP2: true, DisableCompression: true,
 		TLSHandshakeTimeout: dialTimeout, IdleConnTimeout: keepAlive, ExpectContinueTimeout: time.Second,
 		MaxConnsPerHost: maxConns, MaxResponseHeaderBytes: maxAnswer,
+		// A program that does not read makes answers wait here, and Go's defaults are 4 MiB a stream.
+		// Answers that wait leave room for those of the other requests.
+		HTTP2: &http.HTTP2Config{MaxReceiveBufferPerConnection: maxStreams * answerBuffer, MaxReceiveBufferPerStream: answerBuffer},
 	}
 	s.proxy = &httputil.ReverseProxy{
 		Rewrite: s.rewrite, ModifyResponse: s.modifyResponse, ErrorHandler: s.failed,
@@ -81,6 +93,7 @@ func (i *Interceptor) Serve(ctx context.Context, b egress.Box, host string, port
 		HTTP2:       &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: connBuffer, MaxReceiveBufferPerStream: streamBuffer},
 	}
 	webserve.Serve(server, c)
+	close(served)
 	s.wait() // also for a handler that hijacked the connection
 	transport.CloseIdleConnections()
 	s.closeConns()
@@ -95,12 +108,15 @@ type session struct {
 	port  uint16
 	ctx   context.Context
 	dial  func(context.Context) (net.Conn, error)
-	note  func(text string)
+	note  func(why policy.Reason, text string)
 	proxy *httputil.ReverseProxy
+	turn  sync.Locker // held while an answer is masked
 
 	mu       sync.Mutex
 	closed   bool                   // guarded by mu: no request begins any more
 	requests sync.WaitGroup         // Add is guarded by mu
+	active   int                    // guarded by mu: requests in progress
+	idle     time.Time              // guarded by mu: when the last one ended
 	conns    map[*hostConn]struct{} // guarded by mu; nil: all are closed
 	done     bool                   // guarded by mu: no connection to the host is kept any more
 }
@@ -113,7 +129,49 @@ func (s *session) begin() bool {
 		return false
 	}
 	s.requests.Add(1)
+	s.active++
 	return true
+}
+
+// end ends a request that begin has begun.
+func (s *session) end() {
+	s.mu.Lock()
+	s.active--
+	s.idle = time.Now()
+	s.mu.Unlock()
+	s.requests.Done()
+}
+
+// noteChanged notes that requests end because the secrets of the host have changed: the program
+// sees only that the answers are incomplete.
+func (s *session) noteChanged() {
+	s.mu.Lock()
+	active := s.active
+	s.mu.Unlock()
+	if active > 0 {
+		s.note(egress.Cut, fmt.Sprintf("Glovebox ended a connection to %s: the operator has changed a secret of this host. What it transferred is incomplete; connect again.", s.authority()))
+	}
+}
+
+// abortTime is how long the server waits to tell a program that its requests have failed, before it
+// closes their connection: over HTTP/2, some clients take the end of the connection for that of the answer.
+const abortTime = 500 * time.Millisecond
+
+// closeSoon closes the connection of a session that ends. served is closed when it has ended.
+func (s *session) closeSoon(c net.Conn, served <-chan struct{}) {
+	defer c.Close()
+	s.mu.Lock()
+	quiet := s.active == 0 && time.Since(s.idle) > abortTime
+	s.mu.Unlock()
+	if quiet {
+		return
+	}
+	timer := time.NewTimer(abortTime)
+	defer timer.Stop()
+	select {
+	case <-served:
+	case <-timer.C:
+	}
 }
 
 // wait waits for the requests, and lets no other begin.
@@ -183,14 +241,37 @@ func (s *session) authority() string {
 	return net.JoinHostPort(s.host, strconv.Itoa(int(s.port)))
 }
 
-type hostKey struct{}
+// upload is the body of a request. It knows whether it was read to its end.
+type upload struct {
+	io.ReadCloser
+	ended atomic.Bool
+}
+
+func (u *upload) Read(p []byte) (int, error) {
+	n, err := u.ReadCloser.Read(p)
+	if err == io.EOF {
+		u.ended.Store(true)
+	}
+	return n, err
+}
+
+// exchange is what serves a request.
+type exchange struct {
+	host *hostSecrets
+	out  *response
+}
+
+type exchangeKey struct{}
+
+// exchangeOf returns what serves the request of a context.
+func exchangeOf(ctx context.Context) exchange { return ctx.Value(exchangeKey{}).(exchange) }
 
 // ServeHTTP serves one request.
 func (s *session) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !s.begin() {
 		panic(http.ErrAbortHandler)
 	}
-	defer s.requests.Done()
+	defer s.end()
 	r, done := s.i.bounds.Begin(w, r)
 	defer done()
 	// Other secrets for this host end the session, which may still read a request.
@@ -211,13 +292,18 @@ func (s *session) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusMethodNotAllowed, "hosts with a secret get no "+r.Method+" requests.")
 		return
 	}
-	out := newResponse(w, s.i.bounds, h.mask)
+	out := newResponse(w, s.i.bounds, h.mask, s)
+	r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, exchange{h, out}))
+	if r.Body != nil && r.Body != http.NoBody {
+		out.upload = &upload{ReadCloser: r.Body}
+		r.Body = out.upload
+	}
 	defer func() {
 		if n := out.end(); n > 0 {
 			s.report(Event{Kind: Masked, Secrets: h.names(), Count: n})
 		}
 	}()
-	s.proxy.ServeHTTP(out, r.WithContext(context.WithValue(r.Context(), hostKey{}, h)))
+	s.proxy.ServeHTTP(out, r)
 	out.finish()
 }
 
@@ -264,12 +350,16 @@ func refuse(w http.ResponseWriter, status int, text string) {
 
 // removed are request headers with which a program could get pieces of a response, or a
 // coding that hides the value. Programs work without them.
-var removed = []string{"Range", "If-Range", "A-Im", "Sec-Websocket-Extensions", "Accept-Charset"}
+var removed = []string{"Range", "If-Range", "Request-Range", "X-Ms-Range", "A-Im", "Sec-Websocket-Extensions", "Accept-Charset"}
+
+// identity are request headers that name the codings in which a program takes a response, or its
+// messages. The server asks for none.
+var identity = []string{"Accept-Encoding", "Grpc-Accept-Encoding", "Connect-Accept-Encoding"}
 
 // rewrite prepares the request to the host. ReverseProxy has removed hop-by-hop headers,
 // apart from those of an upgrade.
 func (s *session) rewrite(pr *httputil.ProxyRequest) {
-	h := pr.In.Context().Value(hostKey{}).(*hostSecrets)
+	h := exchangeOf(pr.In.Context()).host
 	out := pr.Out
 	out.URL.Scheme, out.URL.Host, out.URL.User = "https", s.authority(), nil
 	out.URL.RawQuery = pr.In.URL.RawQuery // ReverseProxy removes what it cannot parse
@@ -277,7 +367,12 @@ func (s *session) rewrite(pr *httputil.ProxyRequest) {
 	for _, name := range removed {
 		out.Header.Del(name)
 	}
-	out.Header.Set("Accept-Encoding", "identity")
+	for _, name := range identity {
+		if name == identity[0] || out.Header.Get(name) != "" {
+			out.Header.Set(name, "identity")
+		}
+	}
+	withoutCharset(out.Header)
 	if !strings.EqualFold(out.Header.Get("Upgrade"), "websocket") {
 		out.Header.Del("Upgrade")
 		out.Header.Del("Connection")
@@ -285,7 +380,7 @@ func (s *session) rewrite(pr *httputil.ProxyRequest) {
 	for _, secret := range h.secrets {
 		if where := secret.misplaced(out.URL, out.Header); where != "" {
 			s.report(Event{Kind: Misplaced, Secrets: []string{secret.Name}, Where: where})
-			s.note(fmt.Sprintf("Glovebox sent the placeholder of the secret %s to %s as it is, in its %s: the secret goes out in the header %s only.",
+			s.note(egress.Misplaced, fmt.Sprintf("Glovebox sent the placeholder of the secret %s to %s as it is, in its %s: the secret goes out in the header %s only.",
 				secret.Name, s.host, visible.Line(cut(where)), strings.Join(secret.Headers, " or ")))
 		}
 	}
@@ -298,16 +393,25 @@ func (s *session) rewrite(pr *httputil.ProxyRequest) {
 func (s *session) modifyResponse(res *http.Response) error {
 	res.Header.Del("Alt-Svc") // other protocols and ports do not come here
 	if res.StatusCode == http.StatusSwitchingProtocols {
-		return nil
+		return checkUpgrade(res)
 	}
-	return decode(res)
+	if res.Request.Method == http.MethodHead || res.StatusCode == http.StatusNoContent || res.StatusCode == http.StatusNotModified {
+		return nil // there is no body
+	}
+	if err := checkWhole(res); err != nil {
+		return err
+	}
+	if res.ContentLength < 0 && len(res.TransferEncoding) == 0 && res.ProtoMajor == 1 {
+		exchangeOf(res.Request.Context()).out.unframed = true
+	}
+	return nil
 }
 
 // failed answers a request for which the host gave no usable response. err may quote the
 // host, so its text is shown only where it cannot.
 func (s *session) failed(w http.ResponseWriter, r *http.Request, err error) {
 	var dial dialError
-	var coding *codingError
+	var form formError
 	var cert *tls.CertificateVerificationError
 	var unknown x509.UnknownAuthorityError
 	switch {
@@ -315,8 +419,8 @@ func (s *session) failed(w http.ResponseWriter, r *http.Request, err error) {
 		panic(http.ErrAbortHandler) // the program has left
 	case errors.As(err, &dial):
 		refuse(w, http.StatusBadGateway, fmt.Sprintf("%s cannot be reached: %s", s.authority(), visible.Line(dial.Error())))
-	case errors.As(err, &coding):
-		refuse(w, http.StatusBadGateway, fmt.Sprintf("%s answered with %s, which the request did not ask for. A secret in the answer could not be masked.", s.authority(), coding))
+	case errors.As(err, &form):
+		refuse(w, http.StatusBadGateway, fmt.Sprintf("%s answered with %s. A secret in the answer could not be masked.", s.authority(), form))
 	case errors.As(err, &unknown):
 		refuse(w, http.StatusBadGateway, fmt.Sprintf("the certificate of %s is signed by an authority that the server of this box does not know, so it got no secret: the operator can name the authority with --egress-ca.", s.authority()))
 	case errors.As(err, &cert):

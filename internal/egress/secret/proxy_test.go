@@ -2,12 +2,10 @@ package secret
 
 import (
 	"bufio"
-	"bytes"
 	"compress/flate"
 	"compress/gzip"
 	"compress/zlib"
 	"context"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
@@ -20,6 +18,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -121,13 +120,13 @@ func TestServe_SwapsNowhereElse(t *testing.T) {
 		if s.Header.Get("Range") != "" || s.Header.Get("If-Range") != "" || s.Header.Get("Accept-Encoding") != "identity" {
 			t.Errorf("the host may answer in pieces or compressed: %v", s.Header)
 		}
-		if e := w.events(Misplaced); len(e) == 0 || e[0].Where != "url" || e[0].Secrets[0] != "api" {
+		if e := w.events(Misplaced); len(e) == 0 || e[0].Where != "URL" || e[0].Secrets[0] != "api" {
 			t.Errorf("events %+v, want one for the URL", e)
 		}
 		if e := w.events(Swapped); len(e) != 0 {
 			t.Errorf("events %+v, want none", e)
 		}
-		if got, want := w.noted(), "Glovebox sent the placeholder of the secret api to "+apiHost+" as it is, in its url: the secret goes out in the header "; !strings.HasPrefix(got, want) {
+		if got, want := w.noted(), "Glovebox sent the placeholder of the secret api to "+apiHost+" as it is, in its URL: the secret goes out in the header "; !strings.HasPrefix(got, want) {
 			t.Errorf("noted %q, want %q", got, want)
 		}
 	})
@@ -254,14 +253,11 @@ func TestServe_MasksReflections(t *testing.T) {
 				res, err := c.Do(req)
 				if err != nil {
 					checkClean(t, "the error", err.Error())
-					if name != "a lie about the coding" {
-						t.Fatal(err)
-					}
-					return
+					t.Fatal(err)
 				}
 				defer res.Body.Close()
 				body, err := io.ReadAll(res.Body)
-				if err != nil && name != "aborted" && name != "a lie about the coding" {
+				if err != nil && name != "aborted" {
 					t.Errorf("read the body: %v", err)
 				}
 				if len(w.events(Swapped)) == before {
@@ -281,11 +277,9 @@ func TestServe_MasksReflections(t *testing.T) {
 				if name == "body" && (len(body) != len("Bearer "+apiValue) || res.ContentLength != int64(len(body))) {
 					t.Errorf("the body has %d bytes and Content-Length %d, want %d", len(body), res.ContentLength, len("Bearer "+apiValue))
 				}
-				if (name == "brotli" || name == "nested codings") && (res.StatusCode != http.StatusBadGateway || !strings.Contains(string(body), "content coding")) {
+				coded := slices.Contains([]string{"gzip", "zlib", "deflate", "brotli", "nested codings", "a lie about the coding"}, name)
+				if coded && (res.StatusCode != http.StatusBadGateway || !strings.Contains(string(body), "content coding")) {
 					t.Errorf("status %d and %q, want 502 and the reason", res.StatusCode, body)
-				}
-				if name == "gzip" && (!strings.HasPrefix(string(body), "text text ") || res.Header.Get("Content-Encoding") != "") {
-					t.Errorf("headers %v and body %.40q, want the decoded body", res.Header, body)
 				}
 			})
 		}
@@ -516,34 +510,6 @@ func TestServe_WebSocket(t *testing.T) {
 		if got := read(2 + len(text)); got != string(wsFrame(text)) {
 			t.Errorf("frame %q came back as %q", text, got)
 		}
-	}
-}
-
-func TestServe_BombEnds(t *testing.T) {
-	if testing.Short() {
-		t.Skip("decompresses 100 MiB")
-	}
-	var bomb bytes.Buffer
-	z, _ := flate.NewWriter(&bomb, 9)
-	zeros := make([]byte, 1<<20)
-	for range 1100 { // about 250-fold
-		rand.Read(zeros[:3<<10])
-		z.Write(zeros)
-	}
-	z.Close()
-	w := newWorld(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		rw.Header().Set("Content-Encoding", "deflate")
-		rw.Write(bomb.Bytes())
-	}))
-	req, _ := http.NewRequest("GET", "https://"+apiHost+"/", nil)
-	res, err := w.client(box, apiHost, false).Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	n, err := io.Copy(io.Discard, res.Body)
-	if err == nil || n < freeBytes || n > 200<<20 {
-		t.Errorf("a response that expands %d-fold: %d bytes and error %v, want its end", 1100<<20/bomb.Len(), n, err)
 	}
 }
 

@@ -3,6 +3,7 @@ package secret
 import (
 	"context"
 	"slices"
+	"sync"
 
 	"github.com/glovebox-dev/glovebox/internal/egress"
 	"github.com/glovebox-dev/glovebox/internal/egress/redact"
@@ -61,21 +62,37 @@ type sessionKey struct {
 	host string
 }
 
+// ownerTurn is held by the one session of an owner that masks.
+type ownerTurn struct {
+	sync.Mutex
+	sessions int // guarded by Interceptor.sessionsMu
+}
+
 // begin registers a session, which Replace ends by cancel, and returns the secrets that hold
-// from then on; nil: none for the host. The caller calls done when the session has ended.
-func (i *Interceptor) begin(b egress.Box, host string, cancel context.CancelFunc) (o *ownerSecrets, done func()) {
+// from then on; nil: none for the host. turn is for masking: of the sessions of an owner, one at a time
+// masks, so that it takes one processor. The caller calls done when the session has ended.
+func (i *Interceptor) begin(b egress.Box, host string, cancel context.CancelFunc) (o *ownerSecrets, turn sync.Locker, done func()) {
 	i.sessionsMu.Lock()
 	defer i.sessionsMu.Unlock()
 	o = i.secrets.Load().of(b.Owner)
 	if o.hosts[host] == nil {
-		return nil, func() {}
+		return nil, nil, func() {}
 	}
 	key := &sessionKey{b, host}
 	i.sessions[key] = cancel
-	return o, func() {
+	t := i.turns[b.Owner]
+	if t == nil {
+		t = &ownerTurn{}
+		i.turns[b.Owner] = t
+	}
+	t.sessions++
+	return o, &t.Mutex, func() {
 		i.sessionsMu.Lock()
 		defer i.sessionsMu.Unlock()
 		delete(i.sessions, key)
+		if t.sessions--; t.sessions == 0 {
+			delete(i.turns, b.Owner)
+		}
 	}
 }
 
@@ -85,11 +102,10 @@ func (i *Interceptor) begin(b egress.Box, host string, cancel context.CancelFunc
 func (i *Interceptor) Replace(s *Secrets) {
 	i.sessionsMu.Lock()
 	defer i.sessionsMu.Unlock()
-	prev := i.secrets.Load()
+	prev := i.secrets.Swap(s)
 	for key, cancel := range i.sessions {
 		if owner := key.box.Owner; !prev.of(owner).hosts[key.host].same(s.of(owner).hosts[key.host]) {
 			cancel()
 		}
 	}
-	i.secrets.Store(s)
 }

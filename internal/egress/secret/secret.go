@@ -51,7 +51,7 @@ type Event struct {
 	Host    string
 	Kind    Kind
 	Secrets []string // names; of Masked: all that the response could have had
-	Where   string   // of Misplaced: "url" or "header NAME"
+	Where   string   // of Misplaced: "URL" or "header NAME"
 	Count   int64    // of Masked: occurrences
 	// Omitted is the number of such events that were not reported since the last one: an
 	// owner gets five of each kind and secret, and then one every ten seconds.
@@ -83,6 +83,7 @@ type Interceptor struct {
 
 	sessionsMu sync.Mutex                         // held while secrets is replaced
 	sessions   map[*sessionKey]context.CancelFunc // guarded by sessionsMu: the open ones
+	turns      map[string]*ownerTurn              // guarded by sessionsMu: by owner
 }
 
 type boxAuthority struct {
@@ -99,7 +100,7 @@ func New(o Options, s *Secrets) *Interceptor {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	i := &Interceptor{opts: o, bounds: webserve.Default, lines: newLines(lineBurst),
-		authorities: make(map[egress.Box]*list.Element), sessions: make(map[*sessionKey]context.CancelFunc)}
+		authorities: make(map[egress.Box]*list.Element), sessions: make(map[*sessionKey]context.CancelFunc), turns: make(map[string]*ownerTurn)}
 	i.secrets.Store(s)
 	return i
 }

@@ -36,6 +36,13 @@ func (a *agent) openDoors() {
 	a.writeNetworkFile(protocol.Network{})
 }
 
+// beginCall tells the doors, if there are any, that a call of the box begins.
+func (a *agent) beginCall() {
+	if a.doors != nil {
+		a.doors.BeginCall()
+	}
+}
+
 // configureNetwork applies the host's settings of the network.
 func configureNetwork(o *op, n protocol.Network) (any, error) {
 	a := o.conn.a

@@ -119,6 +119,26 @@ func expect(t testing.TB, l *client.Conn, line, want string) {
 	}
 }
 
+// TestDNS_RefusedInEachCall checks that the host learns of a refused name in each call of
+// the box, whatever the box remembers of the call before.
+func TestDNS_RefusedInEachCall(t *testing.T) {
+	n := &stub{}
+	l := networked(t, n)
+	lookUp := "import socket\ntry: socket.getaddrinfo('refused.test', 443)\nexcept OSError: pass\n"
+	for i, call := range []func(){
+		func() { expect(t, l, "getent hosts refused.test; echo $?", "2\n") },
+		func() { python(t, l, lookUp) },
+		func() { python(t, l, lookUp) },
+		func() { expect(t, l, "getent hosts refused.test; echo $?", "2\n") },
+	} {
+		before, _ := n.asked()
+		call()
+		if after, _ := n.asked(); len(after) == len(before) {
+			t.Errorf("call %d: the host did not learn of the refused name", i+1)
+		}
+	}
+}
+
 // TestDNS checks what resolvers see.
 func TestDNS(t *testing.T) {
 	n := &stub{}
@@ -277,7 +297,7 @@ while time.monotonic() < end:
         pass
     c.close(); time.sleep(0.05)
 `, protocol.MaxDials+10))
-	if want := fmt.Sprintf("%d\nHTTP/1.1 503 Service Unavailable\nagain\n", protocol.MaxDials); string(r.out) != want {
+	if want := fmt.Sprintf("%[1]d\nHTTP/1.1 429 Glovebox: this box has %[1]d connections already; close some and try again\nagain\n", protocol.MaxDials); string(r.out) != want {
 		t.Errorf("got %q, want %q; %s", r.out, want, r.err)
 	}
 	if _, err := l.Ping(t.Context()); err != nil {

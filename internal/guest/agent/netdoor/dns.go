@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"net/netip"
 	"strings"
@@ -310,4 +311,18 @@ func (t *answers) clear() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.byName = nil
+}
+
+// forgetFailed forgets the answers that have no address.
+func (t *answers) forgetFailed() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	maps.DeleteFunc(t.byName, func(_ string, a *hostAnswer) bool {
+		select {
+		case <-a.done:
+			return a.res.Status != protocol.LookupOK
+		default:
+			return false
+		}
+	})
 }

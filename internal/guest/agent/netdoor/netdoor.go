@@ -202,6 +202,11 @@ func (d *Doors) Configure(on bool, notice string) {
 	d.settleLocked()
 }
 
+// BeginCall makes the host decide again on the names that have no address. The result of a
+// call of the box has the host's refusals of that call: an answer that is kept from the call
+// before would leave a program's failure without its reason.
+func (d *Doors) BeginCall() { d.answers.forgetFailed() }
+
 func (d *Doors) settleLocked() {
 	if d.settled != nil {
 		close(d.settled)
@@ -283,7 +288,8 @@ func (d *Doors) untrack(c net.Conn) {
 func (d *Doors) turnAway(c net.Conn, x protocol.Dial) {
 	if x.Door == protocol.DoorHTTP {
 		c.SetWriteDeadline(time.Now().Add(acceptDelay))
-		io.WriteString(c, response("503 Service Unavailable", fmt.Sprintf("Glovebox: this box has %d connections already; close some and try again", maxConns)))
+		text := fmt.Sprintf("Glovebox: this box has %d connections already; close some and try again", maxConns)
+		io.WriteString(c, response("429 "+text, text)) // as clients print it that do not print the body
 	}
 	c.Close()
 }

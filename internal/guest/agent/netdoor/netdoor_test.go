@@ -170,6 +170,29 @@ func TestDNS_AsksOnce(t *testing.T) {
 	}
 }
 
+// TestDNS_CallsAskAgainAboutFailures checks that the host decides in each call on a name that
+// it refused in another, but once for all queries of a call.
+func TestDNS_CallsAskAgainAboutFailures(t *testing.T) {
+	d := open(t)
+	h := &host{ports: []int{18082}}
+	d.Connect(h)
+	d.Configure(true, "")
+	for call := range int32(3) {
+		d.BeginCall()
+		for _, typ := range []dnsmessage.Type{dnsmessage.TypeA, dnsmessage.TypeAAAA} {
+			if m := ask(t, d, pack(t, "refused.test.", typ, false)); m.RCode != dnsmessage.RCodeNameError {
+				t.Fatalf("got %+v, want no such name", m)
+			}
+			if m := ask(t, d, pack(t, "c.example.org.", typ, false)); m.RCode != 0 {
+				t.Fatalf("got %+v, want an answer", m)
+			}
+		}
+		if n, want := h.asked.Load(), 2+call; n != want {
+			t.Errorf("call %d: the host was asked %d times, want %d: once about the allowed name, and in each call about the refused one", call+1, n, want)
+		}
+	}
+}
+
 // TestNames_AreBounded checks that old names and their listeners go, that an address is
 // not reused soon, and that a known name keeps its own.
 func TestNames_AreBounded(t *testing.T) {
@@ -245,6 +268,7 @@ func FuzzDNS(f *testing.F) {
 	f.Add(pack(f, "a.example.org.", dnsmessage.TypeA, true))
 	f.Add(pack(f, "1.0.80.127.in-addr.arpa.", dnsmessage.TypePTR, false))
 	f.Add(pack(f, strings.Repeat("a.", 126)+"b.", dnsmessage.TypeAAAA, true))
+	f.Add([]byte("000000000000")) // of another kind than a query
 	d := &Doors{notice: defaultNotice}
 	d.quit, d.cancel = context.WithCancel(context.Background())
 	d.names.init()
@@ -254,7 +278,9 @@ func FuzzDNS(f *testing.F) {
 		if !ok {
 			return
 		}
-		q.question.Type |= 256 // of no record: names get no listeners
+		if q.valid {
+			q.question.Type |= 256 // of no record: names get no listeners
+		}
 		out := d.reply(q)
 		var m dnsmessage.Message
 		if err := m.Unpack(out); err != nil {
