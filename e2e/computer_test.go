@@ -190,6 +190,10 @@ print(os.environ["API_TOKEN"][:15], urllib.request.urlopen(request).read().decod
 	if refused.StructuredContent["network"] == nil {
 		t.Errorf("a refused host: got %v", refused.StructuredContent)
 	}
+	for range 2 { // without the proxy, and soon after one another
+		code("import socket\ntry: socket.create_connection(('evil.example.com', 443))\nexcept OSError as e: print(e)",
+			"Glovebox refused evil.example.com: no rule allows it (allowed: ")
+	}
 	masked := code(fmt.Sprintf("import fourth\ntotal += fourth.value\nkept = %q\nprint(total)\n", control)+call, "10\n", "gbx-secret-api- welcome; your token is ", "****")
 
 	found := 0

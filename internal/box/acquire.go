@@ -70,7 +70,10 @@ func failed(err error) attempt { return attempt{done: true, err: err} }
 // acquire finds a box, live or hibernated, and pins it for the caller, or makes it.
 // The box is nil if there is none and none is made.
 //
-// Errors: CodeHeld if another server process has the box in memory.
+// Errors: CodeHeld if another server process has the box in memory, CodeBusy if another call
+// wakes or stops it for longer than the wait, CodeLimit if there is no room for it, CodeNotReady
+// if the Manager does not accept calls or cannot list the boxes, CodeInvalid if several contexts
+// have the name, CodeCancelled, and those of search.check.
 func (m *Manager) acquire(ctx context.Context, q search) (*Box, Hold, error) {
 	begun := time.Now()
 	var changed <-chan struct{}
@@ -115,8 +118,8 @@ func (m *Manager) acquire(ctx context.Context, q search) (*Box, Hold, error) {
 	}
 }
 
-// attempt looks in memory, on disk, and in memory again: nothing is locked while the
-// disk is read.
+// attempt looks in memory, on disk, in the fleet, and in memory again: nothing is locked while
+// the disk is read or the fleet is asked.
 func (m *Manager) attempt(ctx context.Context, q *search) attempt {
 	if try, ok := m.attemptLive(ctx, q); ok {
 		return try
@@ -135,7 +138,7 @@ func (m *Manager) attempt(ctx context.Context, q *search) attempt {
 			return attempt{change: true}
 		}
 		r = nil
-	case r.Saved.IsZero():
+	case r.Written.IsZero():
 		if removed, err := m.life.removeLost(q.op, r); err != nil {
 			return failed(err)
 		} else if !removed {
@@ -143,14 +146,14 @@ func (m *Manager) attempt(ctx context.Context, q *search) attempt {
 		}
 		r = nil
 	}
-	var taken *spec
+	var adopted *spec
 	if r == nil {
 		var try *attempt
-		if taken, try = m.elsewhere(ctx, q); try != nil {
+		if adopted, try = m.adoptable(ctx, q); try != nil {
 			return *try
 		}
 	}
-	if r == nil && taken == nil && q.make == nil {
+	if r == nil && adopted == nil && q.make == nil {
 		// It may have been woken between the two lookups.
 		try, ok := m.attemptLive(ctx, q)
 		if !ok {
@@ -160,8 +163,8 @@ func (m *Manager) attempt(ctx context.Context, q *search) attempt {
 	}
 	var sp spec
 	switch {
-	case taken != nil:
-		sp = *taken
+	case adopted != nil:
+		sp = *adopted
 		if q.check != nil {
 			if err := q.check(&sp); err != nil {
 				return failed(err)
@@ -214,8 +217,8 @@ func (m *Manager) attemptLiveLocked(ctx context.Context, q *search) (try attempt
 	}
 	switch {
 	case b == nil:
-		if freeing := m.reg.freeingLocked(q.key); freeing != nil {
-			return attempt{freed: freeing.freed}, true
+		if returning := m.reg.returningLocked(q.key); returning != nil {
+			return attempt{freed: returning.freed}, true
 		}
 		return attempt{}, false
 	case b.state == stateDraining && q.key.kind == KindContext:
@@ -249,7 +252,7 @@ func (m *Manager) resolve(ctx context.Context, q *search, b *Box) attempt {
 	}
 	m.reg.mu.Unlock()
 	if !admitted {
-		b.cancelBoot(nil)
+		b.cancelStart(nil)
 		if record != nil {
 			m.records.release(record, true)
 		}
@@ -337,7 +340,7 @@ func (b *Box) awaitReady(ctx context.Context, woken bool) (err error) {
 // servers have recorded for the id are loaded.
 func (m *Manager) unused(op string, k key) error {
 	r, err := m.records.find(op, k)
-	exists := r != nil && !(r.Leased && r.Own) && (r.Leased || !r.Saved.IsZero())
+	exists := r != nil && !(r.Leased && r.Own) && (r.Leased || !r.Written.IsZero())
 	switch {
 	case err != nil:
 		return err

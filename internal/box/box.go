@@ -27,11 +27,11 @@ type Box struct {
 	writing  sync.Mutex          // held while the box is written to disk; before reg.mu
 	power    power               // pauses and resumes the machine
 
-	bootCtx    context.Context // of the start
-	cancelBoot context.CancelCauseFunc
-	ready      chan struct{} // closed when the start has succeeded or failed
-	startErr   error         // of the start; read after ready
-	terminated chan struct{} // closed when calls in flight are cut off, at the latest when the box has left memory
+	startCtx    context.Context // of the start
+	cancelStart context.CancelCauseFunc
+	ready       chan struct{} // closed when the start has succeeded or failed
+	startErr    error         // of the start; read after ready
+	terminated  chan struct{} // closed when calls in flight are cut off, at the latest when the box has left memory
 
 	executed atomic.Bool  // code or a command has run
 	working  atomic.Int32 // calls that are past their queues
@@ -45,15 +45,16 @@ type Box struct {
 	// guarded by reg.mu
 	state          state
 	waits          bool // its start waits for room: it is in registry.waiting
-	booted              // once it has started
+	started             // once it has started
 	hasStarted     bool
 	freed          chan struct{} // closed when the box has left memory or, since it could not be written, stays; then there is a new one
 	died           *Tombstone    // how its guest ended while the box was hibernating
-	tomb           *Tombstone    // how it ended; nil: it has not, or its start was abandoned or failed
-	recordStays    bool          // its record on disk outlives it
+	tomb           *Tombstone    // why it takes no calls: it ended or, while it is being hibernated, ReasonHibernated; nil: it takes calls, or its start was abandoned or failed
+	recordStays    bool          // the next call on its id wakes it, from its record on disk
 	report         *report       // how it came into memory; nil: a call has delivered that
-	interruption   *Interruption // what calls did that were cut off; nil: nothing, or a call has delivered it
+	interruption   *Interruption // what calls did whose clients got no answer; nil: nothing, or a call has delivered it
 	interruptionBy *pin          // of the call that is about to deliver it; nil: none
+	idUntold       bool          // no answer has told a client the id
 	use            use
 	kernels        map[string]*kernel // by language
 	disk           diskState
@@ -73,6 +74,7 @@ type spec struct {
 	created  time.Time          // zero: now
 	origin   origin
 	chosen   bool // a client chose the id, so that another server may have a box of that id
+	untold   bool // only an answer tells the client the id
 }
 
 // use counts the users of a box, and has the time of its last use.
@@ -82,7 +84,7 @@ type use struct {
 	calls    int           // in flight, queued ones included
 	called   bool          // there has been one
 	pins     []*pin        // of callers that are about to call, the oldest first
-	drainers int           // callers of drain
+	drainers int           // callers of drainBoxLocked
 	noCalls  chan struct{} // not nil while draining; closed when calls is 0
 
 	drainedFrom state // the state before draining
@@ -96,8 +98,8 @@ func (l *lifecycle) newBox(sp spec) *Box {
 		sp.created = l.now()
 	}
 	b := &Box{
-		spec: sp, env: l.env, reg: l.reg, life: l,
-		guestID: newGuestID(), booted: booted{maker: l.parts.Machines},
+		spec: sp, idUntold: sp.untold, env: l.env, reg: l.reg, life: l,
+		guestID: newGuestID(), started: started{maker: l.parts.Machines},
 		callLock: semaphore.NewWeighted(allCalls), commands: newCallQueue(l.cfg().ParallelCalls, l.cfg().QueueLen),
 		kernels: map[string]*kernel{},
 		ready:   make(chan struct{}), terminated: make(chan struct{}), freed: make(chan struct{}),
@@ -105,11 +107,11 @@ func (l *lifecycle) newBox(sp spec) *Box {
 	if sp.origin.record != nil {
 		b.state = stateHibernated
 	}
-	if sp.origin.taken != nil {
-		b.guestID = sp.origin.taken.State.ID
+	if sp.origin.adopted != nil {
+		b.guestID = sp.origin.adopted.State.ID
 		b.ranNoted.Store(sp.origin.ran)
 	}
-	b.bootCtx, b.cancelBoot = context.WithCancelCause(l.base)
+	b.startCtx, b.cancelStart = context.WithCancelCause(l.base)
 	return b
 }
 

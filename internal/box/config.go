@@ -25,7 +25,7 @@ type Config struct {
 
 	IdleTimeout     time.Duration // a box without calls for so long is hibernated, or ended where it cannot be
 	CleanupInterval time.Duration // between two checks for expired boxes; shorter than IdleTimeout
-	StartTimeout    time.Duration // for a box to boot and its agent to answer
+	StartTimeout    time.Duration // for a box to start and its agent to answer
 	ExecTimeout     time.Duration // of a call into a session that names none
 	ContextTimeout  time.Duration // of code in a context that names none
 	MaxTimeout      time.Duration // the most a call may ask for
@@ -74,7 +74,7 @@ func DefaultConfig() Config {
 type Parts struct {
 	Machines *machine.Maker
 	// Snapshots is where boxes are written to; nil: no box is hibernated or saved.
-	// New sets its OnRemoving. Not closed by the Manager.
+	// New sets its BeforeRemove function. Not closed by the Manager.
 	Snapshots *snapshot.Store
 	// Templates is where new boxes are restored from; nil: they are booted, and
 	// there is no pool. Not closed by the Manager.

@@ -14,7 +14,7 @@ const (
 	maxDescription = 4096
 )
 
-// CreateContext boots a new context "ctx-<uuid>" and proves that its interpreter
+// CreateContext starts a new context "ctx-<uuid>" and proves that its interpreter
 // starts. A name that one context of the owner has is an alias of its id.
 //
 // Errors: as Session. CodeInvalid may have Context["field"], "name" for a bad name.

@@ -24,7 +24,7 @@ const (
 	CodeBusy                Code = "busy"                 // too many calls wait for this box, or it is being stopped
 	CodeHeld                Code = "held"                 // another server process on the same state directory has the box in memory
 	CodeNotReady            Code = "not_ready"            // the manager has not started or is closing
-	CodeStartFailed         Code = "start_failed"         // the box did not boot
+	CodeStartFailed         Code = "start_failed"         // the box did not start
 	CodeExecFailed          Code = "exec_failed"          // the code or command could not be run at all
 	CodeStopFailed          Code = "stop_failed"          // code still runs after the wait
 	CodeUnsupportedLanguage Code = "unsupported_language" // unknown, or the image has no interpreter for it
@@ -151,7 +151,7 @@ func (b *Box) goneLocked(op string) *Error {
 	case t.Reason == ReasonRolledBack:
 		e.Hint = "Call again: it continues from the snapshot."
 	case b.recordStays && b.data:
-		saved := b.saved.UTC().Format(time.RFC3339)
+		saved := b.written.UTC().Format(time.RFC3339)
 		e.Hint = "Call again: it wakes as it was written to disk at " + saved + "."
 		e.Context["saved"] = saved
 	}

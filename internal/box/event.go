@@ -57,7 +57,7 @@ func (recs *records) use() diskUse {
 		case r.Class != snapshot.Box, r.Aside != "":
 			u.kept++
 			u.keptBytes += r.Bytes
-		case !r.Leased && !r.Saved.IsZero():
+		case !r.Leased && !r.Written.IsZero():
 			u.hibernated[Class{StateHibernated, Kind(r.Kind), Flavor(r.Flavor)}]++
 		}
 	}

@@ -27,7 +27,8 @@ const diskEvictWait = 30 * time.Second
 const diskEvictions = 2
 
 // planLocked chooses the boxes to evict so that s fits into all limits. If they do not
-// suffice, or eviction is off, the error is CodeLimit. If replaced is not nil, s is about
+// suffice, or eviction is off, the error is CodeLimit. Its text has the number of boxes that
+// exist, without s, but the memory with that of s. If replaced is not nil, s is about
 // to take its place.
 func (r *registry) planLocked(op string, s *spec, replaced *Box) ([]*Box, error) {
 	u, owner := newUsage(), s.key.owner
@@ -157,8 +158,9 @@ func (l *lifecycle) trimPool(ctx context.Context) bool {
 }
 
 // evictForDisk makes room on the disk for a box that could not start, whose error is cause:
-// it evicts idle boxes, and waits until they have left memory. It evicts none if that would
-// not make enough room, and reports whether it did.
+// it evicts idle boxes, and waits until they have left memory or stay. It evicts none if
+// that would not make enough room; if the engine does not say how much each box takes, it evicts
+// one. It reports whether it evicted any and all of them left, or stayed, in time.
 func (l *lifecycle) evictForDisk(ctx context.Context, b *Box, cause error) bool {
 	ctx, cancel := context.WithTimeout(ctx, diskEvictWait)
 	defer cancel()
@@ -200,8 +202,8 @@ func (l *lifecycle) takeDiskVictims(b *Box, cause error) (leaving []<-chan struc
 	return leaving
 }
 
-// mayReplaceLocked returns whether a box may be evicted for b.
-func mayReplaceLocked(b *Box) func(*Box) bool {
+// evictableForLocked returns whether a box may be evicted for b.
+func evictableForLocked(b *Box) func(*Box) bool {
 	return func(o *Box) bool { return o.key.owner == b.key.owner || o.canHibernateLocked() }
 }
 
@@ -215,7 +217,7 @@ func (r *registry) planDiskLocked(b *Box, full *hostdisk.FullError, held map[str
 		has[o.key.owner] += int(bytes)
 		// It has no guest yet, but is about to take space. Later starts do not count, or of
 		// many at once none would get any.
-		if bytes == 0 && o.state.booting() && o.use.seq < b.use.seq {
+		if bytes == 0 && o.state.starting() && o.use.seq < b.use.seq {
 			has[o.key.owner] += int(full.Need)
 		}
 		if bytes > 0 && o.evictableLocked() {
@@ -224,7 +226,7 @@ func (r *registry) planDiskLocked(b *Box, full *hostdisk.FullError, held map[str
 	}
 	missing := full.Missing
 	for missing > 0 {
-		v := victim(idle, b.key.owner, has, mayReplaceLocked(b))
+		v := victim(idle, b.key.owner, has, evictableForLocked(b))
 		if v == nil {
 			return nil
 		}
@@ -243,7 +245,7 @@ func (r *registry) planDiskLocked(b *Box, full *hostdisk.FullError, held map[str
 }
 
 // anyVictimLocked chooses a box to evict for b where the engine does not say how much room
-// there is; nil if b may replace none.
+// there is; nil if none may be evicted for b.
 func (r *registry) anyVictimLocked(b *Box) *Box {
 	u := newUsage()
 	var idle []*Box
@@ -253,5 +255,5 @@ func (r *registry) anyVictimLocked(b *Box) *Box {
 			idle = append(idle, o)
 		}
 	}
-	return victim(idle, b.key.owner, u.ownersMB, mayReplaceLocked(b))
+	return victim(idle, b.key.owner, u.ownersMB, evictableForLocked(b))
 }

@@ -35,7 +35,7 @@ func (b *Box) Exec(ctx context.Context, req ExecRequest) (*ExecResult, error) {
 	defer end()
 	defer func() {
 		if ctx.Err() != nil {
-			b.noteInterruption(req.Calls)
+			b.noteInterruption(req.Calls, false)
 		}
 	}()
 	x := protocol.Exec{

@@ -21,9 +21,9 @@ const (
 	maxLookups = 8
 	// unseenInterval is how often the log repeats the warning that lookups fail.
 	unseenInterval = time.Minute
-	// takeOverAttempts bounds the attempts to take over a guest that changes meanwhile, as
+	// adoptAttempts bounds the attempts to adopt a guest that changes meanwhile, as
 	// when the cluster updates its status.
-	takeOverAttempts = 5
+	adoptAttempts = 5
 	// maxNoteDescription bounds the description of a context in a note, in bytes.
 	maxNoteDescription = 1024
 )
@@ -72,7 +72,7 @@ func (n *note) key() key { return key{n.Owner, n.Kind, n.ID} }
 func (n *note) spec(g *fleet.Guest) *spec {
 	return &spec{
 		key: n.key(), name: n.Name, desc: n.Description, template: n.Template, named: n.Named,
-		flavor: n.Flavor, limits: n.Limits, created: n.Created, origin: origin{taken: g, ran: n.Ran},
+		flavor: n.Flavor, limits: n.Limits, created: n.Created, origin: origin{adopted: g, ran: n.Ran},
 	}
 }
 
@@ -147,7 +147,7 @@ func choose(found []fleet.Guest, match func(*note) bool) (g *fleet.Guest, n note
 }
 
 // Locate returns the name of the server that has the box of an owner which callers name id; ""
-// if this one has it, or none. That server may be gone: then Adopt takes the box over.
+// if this one has it, or none. That server may be gone: then Adopt adopts the box.
 //
 // Errors: CodeNotReady if the other servers' boxes cannot be listed, CodeInvalid if several
 // contexts have that name.
@@ -164,10 +164,10 @@ func (m *Manager) Locate(ctx context.Context, owner Owner, id string) (server st
 	return g.Server, nil
 }
 
-// Adopt takes over the box of an owner that callers name id, if its server is gone. Without
-// such a box it does nothing.
+// Adopt moves the box of an owner that callers name id to this server, if its server is gone.
+// Without such a box it does nothing.
 //
-// Errors: CodeHeld if another server has taken it over, else as Session.
+// Errors: CodeHeld if another server has adopted it, else as Session.
 func (m *Manager) Adopt(ctx context.Context, owner Owner, id string) error {
 	const op = "take over box"
 	g, n, err := m.inFleet(ctx, op, owner, "", id)
@@ -183,10 +183,10 @@ func (m *Manager) Adopt(ctx context.Context, owner Owner, id string) error {
 	return err
 }
 
-// elsewhere looks for the box of a search that is neither in memory nor on disk. It returns
-// the description of one that this server can take over, or an attempt that is not to go on;
+// adoptable looks for the box of a search that is neither in memory nor on disk. It returns
+// the description of one that this server can adopt, or an attempt that is not to go on;
 // neither if there is no such box.
-func (m *Manager) elsewhere(ctx context.Context, q *search) (*spec, *attempt) {
+func (m *Manager) adoptable(ctx context.Context, q *search) (*spec, *attempt) {
 	g, n, err := m.inFleet(ctx, q.op, q.key.owner, q.key.kind, q.key.id)
 	if err != nil {
 		try := failed(err)
@@ -196,7 +196,7 @@ func (m *Manager) elsewhere(ctx context.Context, q *search) (*spec, *attempt) {
 		return nil, nil
 	}
 	// A guest of this server without a box in memory is that of a box that ends, which
-	// TakeOver refuses, or one that was left behind.
+	// Adopt refuses, or one that was left behind.
 	if g.Server != m.parts.Fleet.Self() {
 		server, err := m.parts.Fleet.Server(ctx, g.Server)
 		if err != nil {
@@ -274,7 +274,7 @@ func (l *lifecycle) noteBox(ctx context.Context, op string, b *Box, guest string
 }
 
 // noteRan writes down, once, that code has run in the box's own interpreter: a server that
-// takes the box over then reports it if the interpreter has ended. It does not wait.
+// adopts the box then reports it if the interpreter has ended. It does not wait.
 func (b *Box) noteRan() {
 	if b.env.parts.Fleet == nil || b.ranNoted.Swap(true) {
 		return
@@ -289,12 +289,12 @@ func (b *Box) noteRan() {
 }
 
 // adopt makes the machine of a box whose server is gone.
-func (f *machineFactory) adopt(ctx context.Context, b *Box) (made booted, err error) {
+func (f *machineFactory) adopt(ctx context.Context, b *Box) (made started, err error) {
 	made.source, made.ran = SourceAdopted, b.origin.ran
 	made.maker = f.makerFor(b.key.owner)
-	from := *b.origin.taken
-	guest, err := f.parts.Fleet.TakeOver(ctx, from)
-	for attempt := 1; errors.Is(err, fleet.ErrChanged) && attempt < takeOverAttempts; attempt++ {
+	from := *b.origin.adopted
+	guest, err := f.parts.Fleet.Adopt(ctx, from)
+	for attempt := 1; errors.Is(err, fleet.ErrChanged) && attempt < adoptAttempts; attempt++ {
 		now, findErr := f.parts.Fleet.Boxes(ctx, b.key.tag())
 		if findErr != nil {
 			return made, findErr
@@ -302,7 +302,7 @@ func (f *machineFactory) adopt(ctx context.Context, b *Box) (made booted, err er
 		err = errElsewhere
 		for _, g := range now {
 			if g.State.ID == from.State.ID && g.Server == from.Server {
-				guest, err = f.parts.Fleet.TakeOver(ctx, g)
+				guest, err = f.parts.Fleet.Adopt(ctx, g)
 			}
 		}
 	}
@@ -319,8 +319,8 @@ func (f *machineFactory) adopt(ctx context.Context, b *Box) (made booted, err er
 	return made, err
 }
 
-// leave releases the machine of a box for another server to take over.
-func (e *env) leave(made booted) {
+// leave releases the machine of a box for another server to adopt.
+func (e *env) leave(made started) {
 	e.closeNetwork(made.network, made.machine.ID)
 	made.machine.Agent.Close() // its error says that the guest is gone already
 	e.leaveGuest(made.machine.ID)
@@ -335,6 +335,6 @@ func (e *env) leaveGuest(id string) {
 }
 
 // leaves reports whether a box that ends for the reason goes on at another server.
-func (e *env) leaves(t *Tombstone, made booted) bool {
+func (e *env) leaves(t *Tombstone, made started) bool {
 	return e.parts.Fleet != nil && t != nil && t.Reason == ReasonShutdown && made.machine != nil
 }

@@ -164,7 +164,7 @@ func TestHibernate_FailedWriteLeavesTheRecordLive(t *testing.T) {
 	if err := f.unload(t.Context(), b); err == nil || !strings.Contains(err.Error(), "ready") {
 		t.Errorf("got %v, want that the box is ready", err)
 	}
-	if !b.record.Meta().Live {
+	if !b.record.Meta().Stale {
 		t.Error("the record claims that the box is hibernated")
 	}
 }

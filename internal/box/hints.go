@@ -229,17 +229,26 @@ var undefinedTools = lazyregexp.New(`(?m)^NameError: name '(?:(tools)|call_tool|
 
 const codeModeOff = "Code cannot call tools of MCP servers here, because code mode is off: the server runs without --tools mcp.json, has no servers for this user, or the client left them out (?codemode=false)."
 
-// codeModeNote returns the note about a program that calls tools without code mode, "" if o is not
-// the failure of one.
+const toolsOfCode = "A program that a command starts has no tools: run its code with execute_code or run_code, or have it run glovebox-tool SERVER.TOOL NAME=VALUE, which prints the result."
+
+// codeModeNote returns the note about a program that calls tools without code mode, or as a
+// program that a command started, "" if o is not the failure of one.
 func (o outcome) codeModeNote() string {
-	if o.calls != "" || !o.failed {
+	if o.calls != "" && o.calls != "shell" || !o.failed {
 		return ""
 	}
+	// The errors of programs that a command started show the line of the code.
 	found := undefinedTools().FindStringSubmatch(o.stderr)
-	if found == nil || found[1]+found[2] != "" && !usedTool().MatchString(o.source) {
+	if found == nil || found[1]+found[2] != "" && !usedTool().MatchString(o.source) && !usedTool().MatchString(o.stderr) {
 		return ""
 	}
-	return codeModeOff
+	switch {
+	case o.calls == "":
+		return codeModeOff
+	case strings.Contains(found[0], "glovebox-tool"):
+		return "" // the program has another PATH
+	}
+	return toolsOfCode
 }
 
 // noInput matches the errors of programs that ask their user. Those of the kernels say

@@ -141,6 +141,30 @@ func TestHints_CodeModeOff(t *testing.T) {
 	}
 }
 
+// TestHints_ToolsOfPrograms: a program that a command starts has no tools, and its failure says how it
+// can call them.
+func TestHints_ToolsOfPrograms(t *testing.T) {
+	b := newFixture(t, nil).session(t, "bob", "x")
+	const python = "Traceback (most recent call last):\n  File \"/home/user/s.py\", line 1, in <module>\n    %s\nNameError: name '%s' is not defined"
+	for _, c := range []struct {
+		calls, stderr string
+		want          bool
+	}{
+		{"shell", fmt.Sprintf(python, "print(tools.fs.read(path='x'))", "tools") + ". Did you mean: 'bool'?", true},
+		{"shell", fmt.Sprintf(python, "await call_tool('fs.read')", "call_tool"), true},
+		{"shell", "/home/user/s.js:1\nconsole.log(await tools.fs.read({}))\n^\n\nReferenceError: tools is not defined", true},
+		{"shell", fmt.Sprintf(python, "for t in tools: print(t)", "tools"), false},
+		{"shell", fmt.Sprintf(python, "toolz.fs.read()", "toolz"), false},
+		{"shell", "sh: 1: glovebox-tool: not found", false},
+		{"python", fmt.Sprintf(python, "tools.fs.read()", "tools"), false},
+	} {
+		got := b.hints(nil, outcome{failed: true, source: "python3 s.py", stderr: c.stderr, calls: c.calls}, networkState{})
+		if has := slices.Contains(got, toolsOfCode); has != c.want {
+			t.Errorf("%q: %q: got %q, want the note: %t", c.calls, c.stderr, got, c.want)
+		}
+	}
+}
+
 // TestNetworkFailed has what real programs printed in a box, and what only looks
 // like it.
 func TestNetworkFailed(t *testing.T) {

@@ -10,19 +10,19 @@ import (
 )
 
 const (
-	// busyShare is the part of one core above which a box without calls counts as
+	// busyFraction is the fraction of one core above which a box without calls counts as
 	// busy: user code left something running.
-	busyShare = 0.02
+	busyFraction = 0.02
 	// saveGap is how long a box must be unused before it is saved. Saving costs about
 	// 0.2 s of a core, and delays a call that arrives meanwhile by less.
 	saveGap = time.Second
-	// A box in use is written at most every saveEvery, and at most once in saveShare
+	// A box in use is written at most every saveEvery, and at most once in saveIntervalFactor
 	// times the duration of its last write: that is 1% of a core and, for a box with
 	// pandas loaded, 1.5 MB of disk writes a second. It is written at least every
 	// saveAtLeast.
-	saveEvery   = 30 * time.Second
-	saveAtLeast = 5 * time.Minute
-	saveShare   = 100
+	saveEvery          = 30 * time.Second
+	saveAtLeast        = 5 * time.Minute
+	saveIntervalFactor = 100
 	// A new box is written in the first pause after its first call. After a first write
 	// that took t, the next first write waits earlyGap×t, so that a burst of new boxes
 	// costs at most a fifth of a core, but at most earlyGapMax: a box decides how long its
@@ -103,7 +103,7 @@ func (m *maintainer) maintainLocked(b *Box) (next time.Duration) {
 
 // saveEveryLocked returns the interval between writes of the box while it is in use.
 func (b *Box) saveEveryLocked() time.Duration {
-	return min(max(saveEvery, saveShare*b.disk.took), saveAtLeast)
+	return min(max(saveEvery, saveIntervalFactor*b.disk.took), saveAtLeast)
 }
 
 // worthSavingLocked reports whether the box has state worth saving.
@@ -228,7 +228,7 @@ func (m *maintainer) isIdle(ctx context.Context, b *Box) bool {
 	if last.at.IsZero() {
 		return false
 	}
-	return (stats.CPU - last.cpu).Seconds() <= busyShare*now.Sub(last.at).Seconds()
+	return (stats.CPU - last.cpu).Seconds() <= busyFraction*now.Sub(last.at).Seconds()
 }
 
 // tick is the interval of the checks for idle boxes: short enough for the shorter of the

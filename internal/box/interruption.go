@@ -5,16 +5,18 @@ import "time"
 // maxChanged bounds what an Interruption lists, in bytes.
 const maxChanged = 400
 
-// An Interruption says what calls did that were cut off, as their clients cancelled them or were
-// gone, or the server stopped. The box keeps it until an answer has it, also over a hibernation.
+// An Interruption lists what calls did whose clients got no answer: the client cancelled the call, the
+// server stopped, or the client was gone when the call ended. The box keeps it until an answer has it,
+// also over a hibernation.
 type Interruption struct {
-	At      time.Time `json:"at"`      // when the last of them ended
-	Changed string    `json:"changed"` // their calls of tools that may have changed something
+	At       time.Time `json:"at"`                 // when the last of them ended
+	Changed  string    `json:"changed"`            // their calls of tools that may have changed something
+	Finished bool      `json:"finished,omitempty"` // none was cut off: their programs ran to their end
 }
 
 // noteInterruption has a later call report what the code of this one did, if its calls may have
-// changed something.
-func (b *Box) noteInterruption(calls Calls) {
+// changed something. finished says that it ran to its end.
+func (b *Box) noteInterruption(calls Calls, finished bool) {
 	if calls == nil {
 		return
 	}
@@ -26,36 +28,75 @@ func (b *Box) noteInterruption(calls Calls) {
 	defer b.reg.mu.Unlock()
 	if before := b.interruption; before != nil {
 		changed += ", " + before.Changed // the latest come first: the bound cuts the end
+		finished = finished && before.Finished
 	}
-	b.interruption = &Interruption{At: b.env.now(), Changed: clip(changed, maxChanged)}
+	b.interruption = &Interruption{At: b.env.now(), Changed: clip(changed, maxChanged), Finished: finished}
 }
 
-// Interruption returns what earlier calls in the box did that were cut off; nil if there is
-// nothing to tell, or another call is about to. Call it when the answer is made: a cancelled call
+// NoteUndelivered has a later call report what the code of this one did, which ran to its end. The
+// caller uses it if the client of the call has left before the result.
+func (b *Box) NoteUndelivered(calls Calls) { b.noteInterruption(calls, true) }
+
+// Interruption returns what earlier calls in the box did whose clients got no answer; nil if there
+// is nothing to tell, or another call is about to. Call it when the answer is made: a cancelled call
 // may end only before this one's turn. If the answer is not delivered, see Settle, a later hold
 // has it again.
 func (h Hold) Interruption() *Interruption {
 	if h.pin == nil {
 		return nil
 	}
-	b := h.pin.s
+	b := h.pin.box
 	b.reg.mu.Lock()
 	defer b.reg.mu.Unlock()
+	return h.pin.claimLocked(b)
+}
+
+// Elsewhere is Interruption for another session of the owner in memory, the one used last of those
+// whose ids no answer has told. It returns the id of that session.
+func (h Hold) Elsewhere() (id string, i *Interruption) {
+	if h.pin == nil {
+		return "", nil
+	}
+	b := h.pin.box
+	b.reg.mu.Lock()
+	defer b.reg.mu.Unlock()
+	var last *Box
+	for _, o := range b.reg.boxes {
+		if o != b && o.key.owner == b.key.owner && o.interruption != nil && o.idUntold && o.interruptionBy == nil &&
+			(last == nil || o.use.seq > last.use.seq) {
+			last = o
+		}
+	}
+	if last == nil {
+		return "", nil
+	}
+	return last.key.id, h.pin.claimLocked(last)
+}
+
+// claimLocked returns the interruption of a box that the pin's caller is about to deliver; nil if
+// there is none, or another caller is about to.
+func (p *pin) claimLocked(b *Box) *Interruption {
 	if b.interruption == nil || b.interruptionBy != nil {
 		return nil
 	}
-	b.interruptionBy, h.pin.interruption = h.pin, b.interruption
+	b.interruptionBy = p
+	p.claims = append(p.claims, claim{b, b.interruption})
 	return b.interruption
 }
 
-// settleInterruptionLocked forgets what Interruption returned if it was delivered.
-func (h Hold) settleInterruptionLocked(delivered bool) {
-	b := h.pin.s
-	if b.interruptionBy != h.pin {
-		return
+// A claim is an interruption of a box that a caller is about to deliver.
+type claim struct {
+	box          *Box
+	interruption *Interruption
+}
+
+// settleClaimsLocked forgets what the pin's caller claimed if it was delivered.
+func (p *pin) settleClaimsLocked(delivered bool) {
+	for _, c := range p.claims {
+		c.box.interruptionBy = nil
+		if delivered && c.box.interruption == c.interruption { // otherwise there is more since
+			c.box.interruption = nil
+		}
 	}
-	b.interruptionBy = nil
-	if delivered && b.interruption == h.pin.interruption { // otherwise there is more since
-		b.interruption = nil
-	}
+	p.claims = nil
 }

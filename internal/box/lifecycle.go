@@ -35,7 +35,7 @@ var (
 	errElsewhere = errors.New("another server has a box of that id")
 )
 
-// lifecycle boots boxes, watches them, takes them out of memory and ends them.
+// lifecycle starts boxes, watches them, takes them out of memory and ends them.
 type lifecycle struct {
 	*env
 	reg        *registry
@@ -56,7 +56,7 @@ func (l *lifecycle) admit(ctx context.Context, op string, sp spec) (*Box, Hold, 
 	if err := l.reg.openLocked(op); err != nil {
 		return nil, Hold{}, err
 	}
-	if l.reg.boxes[b.key] != nil || l.reg.freeingLocked(b.key) != nil {
+	if l.reg.boxes[b.key] != nil || l.reg.returningLocked(b.key) != nil {
 		return nil, Hold{}, idTaken(op, b.key.id)
 	}
 	if err := l.admitLocked(op, b); err != nil {
@@ -101,16 +101,16 @@ func (l *lifecycle) evictLocked(op string, b, replaced *Box) error {
 	return err
 }
 
-// start boots a box of the registry and wakes its waiters. It runs in a
+// start starts a box of the registry and wakes its waiters. It runs in a
 // goroutine of the Manager.
 func (l *lifecycle) start(op string, b *Box) {
 	begun := time.Now()
 	timeout := fmt.Errorf("timeout during creation: no answer within %s", span(l.cfg().StartTimeout))
-	ctx, cancel := context.WithTimeoutCause(b.bootCtx, l.cfg().StartTimeout, timeout)
+	ctx, cancel := context.WithTimeoutCause(b.startCtx, l.cfg().StartTimeout, timeout)
 	defer cancel()
-	defer b.cancelBoot(nil)
+	defer b.cancelStart(nil)
 
-	made, err := l.boot(ctx, op, b, nil)
+	made, err := l.makeMachine(ctx, op, b, nil)
 	if err == nil && made.record == nil {
 		made.record = l.records.create(b)
 		if b.chosen {
@@ -120,7 +120,7 @@ func (l *lifecycle) start(op string, b *Box) {
 			}
 		}
 	}
-	if err == nil && b.origin.taken == nil {
+	if err == nil && b.origin.adopted == nil {
 		err = l.noteBox(ctx, op, b, made.machine.ID, false)
 	}
 	made.noteData()
@@ -155,29 +155,29 @@ func (l *lifecycle) start(op string, b *Box) {
 		l.log.Error("box did not start", logkey.Guest, b.guestID, logkey.Kind, b.key.kind, logkey.Box, b.key.id, logkey.Source, made.source, logkey.Error, err)
 	}
 	if made.machine != nil {
-		if b.origin.taken != nil && (tomb == nil || tomb.Reason == ReasonShutdown) {
+		if b.origin.adopted != nil && (tomb == nil || tomb.Reason == ReasonShutdown) {
 			l.leave(made)
 		} else {
-			l.discardBooted(made)
+			l.discardStarted(made)
 		}
 	}
 	// The record of a box that was being woken stays for the next call, unless its
 	// owner stopped it.
-	keep := made.record != nil && made.data && (tomb == nil || tomb.Reason != ReasonStopped)
-	if keep {
+	hibernated := made.record != nil && made.data && (tomb == nil || tomb.Reason != ReasonStopped)
+	if hibernated {
 		l.records.notWoken(made.record, b.origin.stale)
 	}
 	if made.record != nil {
-		l.records.release(made.record, keep)
+		l.records.release(made.record, hibernated)
 	}
-	l.freed(b, keep)
+	l.freed(b, hibernated)
 }
 
-// boot makes the machine of a box, which takes the place of replaced unless that is nil,
+// makeMachine makes the machine of a box, which takes the place of replaced unless that is nil,
 // once there is room for it.
-func (l *lifecycle) boot(ctx context.Context, op string, b, replaced *Box) (booted, error) {
+func (l *lifecycle) makeMachine(ctx context.Context, op string, b, replaced *Box) (started, error) {
 	if err := l.awaitRoom(ctx, op, b, replaced); err != nil {
-		return booted{record: b.origin.record}, err
+		return started{record: b.origin.record}, err
 	}
 	for evictions := 0; ; {
 		made, err := l.machines.make(ctx, b)
@@ -240,8 +240,8 @@ func (l *lifecycle) countStarting(n int) {
 }
 
 // publishLocked makes a box and its machine available to calls.
-func (l *lifecycle) publishLocked(b *Box, made booted) {
-	b.booted, b.guestID = made, made.machine.ID
+func (l *lifecycle) publishLocked(b *Box, made started) {
+	b.started, b.guestID = made, made.machine.ID
 	if b.report != nil && b.report.Woken != nil && made.rescued != nil {
 		b.report.Woken.Rescued = made.rescued // no hold has it yet
 	}
@@ -296,7 +296,7 @@ func (l *lifecycle) startErrorLocked(op string, b *Box, err error) error {
 	case errors.Is(err, engine.ErrUnavailable), errors.Is(err, engine.ErrUnsupported):
 		hint = "The isolation cannot work on this host as it is; have the operator run the doctor command."
 	}
-	e := b.error(CodeStartFailed, op, fmt.Sprintf("Failed to create %s sandbox (%s)", b.template, b.flavor), hint, err)
+	e := b.error(CodeStartFailed, op, b.startFailed(), hint, err)
 	if remote, ok := errors.AsType[*protocol.Error](err); ok {
 		e.Err = errors.New(strings.TrimSpace(clip(remote.Message, maxErrorText)))
 		if remote.Code == protocol.CodeNoLanguage {
@@ -304,6 +304,15 @@ func (l *lifecycle) startErrorLocked(op string, b *Box, err error) error {
 		}
 	}
 	return e
+}
+
+// startFailed is the message of a start that failed.
+func (s *spec) startFailed() string {
+	verb := "create"
+	if s.origin.record != nil {
+		verb = "wake"
+	}
+	return fmt.Sprintf("Failed to %s %s sandbox (%s)", verb, s.template, s.flavor)
 }
 
 // watchGuest ends the box when its guest has ended by itself.
@@ -379,17 +388,17 @@ func (l *lifecycle) terminateLocked(b *Box, reason Reason, detail string) {
 		}
 		return
 	}
-	booting := b.state.booting()
+	starting := b.state.starting()
 	b.tomb = l.reg.tombstone(&b.spec, reason, detail)
-	if !booting {
+	if !starting {
 		// The last written state of a box that broke is better than nothing.
 		b.recordStays = reason.failure() && b.data
 	}
 	l.reg.setState(b, stateEnding)
 	l.reg.unpinAllLocked(b)
 	l.reg.signalDrainedLocked()
-	if booting { // start frees it
-		b.cancelBoot(errEnded)
+	if starting { // start frees it
+		b.cancelStart(errEnded)
 		return
 	}
 	if reason == ReasonEvicted {
@@ -406,22 +415,26 @@ func (l *lifecycle) terminateLocked(b *Box, reason Reason, detail string) {
 	})
 }
 
-// free frees the machine of a box that has left the registry. With keep its record
-// stays for the next call on its id.
-func (l *lifecycle) free(b *Box, keep bool) {
-	if l.leaves(b.tomb, b.booted) {
-		l.leave(b.booted)
+// free frees the machine of a box that has left the registry. With hibernated, the next call on
+// its id wakes it from its record. Without, the box is gone; yet its record may stay for a
+// while, until the limits of its network are shared.
+func (l *lifecycle) free(b *Box, hibernated bool) {
+	l.reg.mu.Lock()
+	tomb, made := b.tomb, b.started // a write of the box may end only now, and change them
+	l.reg.mu.Unlock()
+	if l.leaves(tomb, made) {
+		l.leave(made)
 	} else {
-		l.discardBooted(b.booted)
+		l.discardStarted(made)
 	}
-	recordStays := keep
-	if !keep && !l.maintainer.shareLimits(&b.spec) && !limitsEnd(b.tomb) {
-		recordStays = true // a sweep, or the next call on the id, shares the limits and removes it
+	keepRecord := hibernated
+	if !hibernated && !l.maintainer.shareLimits(&b.spec) && !limitsEnd(tomb) {
+		keepRecord = true // a sweep, or the next call on the id, shares the limits and removes it
 	}
-	if b.record != nil {
-		l.records.release(b.record, recordStays)
+	if made.record != nil {
+		l.records.release(made.record, keepRecord)
 	}
-	l.freed(b, keep)
+	l.freed(b, hibernated)
 }
 
 // limitsEnd reports whether the limits of the network of a box end with it: its owner has stopped
@@ -432,10 +445,10 @@ func limitsEnd(t *Tombstone) bool {
 }
 
 // freed records that nothing of a box is left in memory.
-func (l *lifecycle) freed(b *Box, keep bool) {
+func (l *lifecycle) freed(b *Box, hibernated bool) {
 	l.reg.mu.Lock()
 	defer l.reg.mu.Unlock()
-	if keep {
+	if hibernated {
 		l.reg.setState(b, stateHibernated)
 	} else {
 		l.reg.setState(b, stateGone)

@@ -30,44 +30,44 @@ const (
 	SourceWoken    Source = "woken"    // restored from its own record
 	SourceFork     Source = "fork"     // a copy of a live box
 	SourceSnapshot Source = "snapshot" // restored from a saved snapshot
-	SourceAdopted  Source = "adopted"  // taken over from another server, which is gone
+	SourceAdopted  Source = "adopted"  // adopted from another server, which is gone
 )
 
 // origin is what a box is made from; the zero value means the pool, else the
-// template, else a boot. At most one of record, parent, snapshot, named and taken is set.
+// template, else a boot. At most one of record, parent, snapshot, named and adopted is set.
 type origin struct {
 	record   *snapshot.Lease // its own record: it is woken
 	stale    bool            // the box of that record continued after it was written
 	restored bool            // a machine was made of that record before
-	saved    time.Time       // when the record was written
+	written  time.Time       // when the record was written
 	report   *report         // the losses in that record; nil: none
 	parent   *Box            // it is a fork of this one, which is pinned until the start has ended
 	snapshot string          // the id of a saved snapshot
 	named    string          // the id of a named template
-	taken    *fleet.Guest    // it goes on, taken over from another server
+	adopted  *fleet.Guest    // it goes on, adopted from another server
 	// rollBack says that the box takes the place of another, so that a snapshot
 	// without its memory will not do.
 	rollBack bool
 	ran      bool // code had run in the interpreter of what it is made from
 }
 
-// booted is the result of the start of a box.
-type booted struct {
+// started is the result of the start of a box.
+type started struct {
 	machine *machine.Machine // nil if the start failed before there was one
 	maker   *machine.Maker   // made the machine: the box's image
 	source  Source
 	record  *snapshot.Lease // the box's; nil if it has none
 	data    bool            // the record has data; as of the last write
-	saved   time.Time       // when they were written
+	written time.Time       // when they were written
 	rescued *Rescue         // what the box could not bring along; nil: nothing is missing
 	ran     bool            // code had run in its interpreter before it was made
 	network *network        // of machine
 }
 
 // noteData caches the state of the record, so that no one does disk I/O under a lock.
-func (b *booted) noteData() {
+func (b *started) noteData() {
 	if b.record != nil {
-		b.data, b.saved = b.record.Dir() != "", b.record.Meta().Saved
+		b.data, b.written = b.record.Dir() != "", b.record.Meta().Written
 	}
 }
 
@@ -88,9 +88,9 @@ type machineFactory struct {
 
 // make makes the machine of a box, with a slot of starts. After an error, record is set if
 // the box had one, and there is no machine.
-func (f *machineFactory) make(ctx context.Context, b *Box) (made booted, err error) {
+func (f *machineFactory) make(ctx context.Context, b *Box) (made started, err error) {
 	if err := f.prepareVolumes(ctx, b.key.owner); err != nil {
-		return booted{record: b.origin.record}, err
+		return started{record: b.origin.record}, err
 	}
 	if b.origin.parent != nil {
 		made, err = f.fork(ctx, b)
@@ -103,16 +103,16 @@ func (f *machineFactory) make(ctx context.Context, b *Box) (made booted, err err
 		err = f.looks.explain(ctx, err, made.maker.Volumes)
 	}
 	if err != nil && made.machine != nil {
-		f.discardBooted(made)
+		f.discardStarted(made)
 		made.machine, made.network = nil, nil
 	}
 	return made, err
 }
 
-func (f *machineFactory) makeInSlot(ctx context.Context, b *Box) (booted, error) {
+func (f *machineFactory) makeInSlot(ctx context.Context, b *Box) (started, error) {
 	leave, err := f.startSlot(ctx, b)
 	if err != nil {
-		return booted{record: b.origin.record}, err
+		return started{record: b.origin.record}, err
 	}
 	defer leave()
 	switch o := &b.origin; {
@@ -122,7 +122,7 @@ func (f *machineFactory) makeInSlot(ctx context.Context, b *Box) (booted, error)
 		return f.restoreSaved(ctx, b)
 	case o.named != "":
 		return f.restoreNamed(ctx, b)
-	case o.taken != nil:
+	case o.adopted != nil:
 		return f.adopt(ctx, b)
 	}
 	return f.makeNew(ctx, b)
@@ -142,12 +142,12 @@ func (f *machineFactory) startSlot(ctx context.Context, b *Box) (leave func(), e
 }
 
 // makeNew makes the machine of a new box.
-func (f *machineFactory) makeNew(ctx context.Context, b *Box) (made booted, err error) {
+func (f *machineFactory) makeNew(ctx context.Context, b *Box) (made started, err error) {
 	made.maker = f.makerFor(b.key.owner)
 	if f.pool != nil {
-		if made.machine = f.pool.Take(ctx, b.class()); made.machine != nil {
+		if made.machine, err = f.takeWarm(ctx, b.class()); err != nil || made.machine != nil {
 			made.source = SourceWarm
-			return made, nil
+			return made, err
 		}
 	}
 	made.machine, made.source, err = f.fresh(ctx, b.class(), b.guestID, made.maker)
@@ -184,7 +184,7 @@ func (f *machineFactory) fresh(ctx context.Context, c pool.Class, id string, k *
 // fork makes a copy of the machine of the parent of b. If its memory cannot be
 // restored, because files that the parent has mapped have changed on the host, the
 // copy begins with the parent's files.
-func (f *machineFactory) fork(ctx context.Context, b *Box) (made booted, err error) {
+func (f *machineFactory) fork(ctx context.Context, b *Box) (made started, err error) {
 	made.source = SourceFork
 	leave := func() {}
 	defer func() { leave() }()
@@ -251,7 +251,7 @@ func (f *machineFactory) removeCopy(dir string) error {
 
 // wake restores a box from its record. If its memory cannot be restored, the box goes
 // on with its files.
-func (f *machineFactory) wake(ctx context.Context, b *Box) (booted, error) {
+func (f *machineFactory) wake(ctx context.Context, b *Box) (started, error) {
 	lease := b.origin.record
 	// If the box continued after it was written, or an earlier wake was abandoned, another
 	// copy of it has run.
@@ -265,13 +265,13 @@ func (f *machineFactory) wake(ctx context.Context, b *Box) (booted, error) {
 	}
 	meta := lease.Meta()
 	meta.Restored = true // after another error, the copy may have run for a moment
-	meta.Live = meta.Live || err == nil
+	meta.Stale = meta.Stale || err == nil
 	return made, errors.Join(err, lease.Update(meta))
 }
 
 // restore restores the snapshot of a box with the image and the agent that the box
 // had.
-func (f *machineFactory) restore(ctx context.Context, b *Box, dir string, copied bool) (made booted, err error) {
+func (f *machineFactory) restore(ctx context.Context, b *Box, dir string, copied bool) (made started, err error) {
 	maker := f.makerFor(b.key.owner)
 	if err := f.looks.missing(ctx, maker.Volumes, slotPatience); err != nil {
 		return made, err
@@ -285,8 +285,8 @@ func (f *machineFactory) restore(ctx context.Context, b *Box, dir string, copied
 
 // restoreSaved makes a machine of a saved snapshot. If its memory cannot be restored,
 // a new box gets its files; a box that is rolled back stays as it is.
-func (f *machineFactory) restoreSaved(ctx context.Context, b *Box) (booted, error) {
-	none := booted{source: SourceSnapshot}
+func (f *machineFactory) restoreSaved(ctx context.Context, b *Box) (started, error) {
+	none := started{source: SourceSnapshot}
 	dir, _, release, err := f.parts.Snapshots.Read(b.origin.snapshot)
 	switch {
 	case errors.Is(err, snapshot.ErrNotFound):

@@ -20,8 +20,8 @@ import (
 //   - registry (registry.go, admit.go, evict.go, state.go): which boxes are in memory, and in
 //     which state; find, admit, evict. It has the lock of all boxes and the tombstones
 //     (tombstone.go).
-//   - lifecycle (lifecycle.go, hibernate.go, rollback.go, stop.go): boot, wake, hibernate,
-//     replace and end boxes.
+//   - lifecycle (lifecycle.go, hibernate.go, persist.go, rollback.go, stop.go): start, wake,
+//     hibernate, replace and end boxes, and write those that stay in memory to disk.
 //   - machineFactory (machines.go, rescue.go, named.go, pool.go): the machines of boxes and of
 //     the pool, and their networks (network.go).
 //   - records (records.go, home.go): boxes and saved snapshots on disk.
@@ -39,7 +39,7 @@ import (
 // saved_snapshot.go, stored.go, volumes.go and stop.go are the calls of clients; acquire.go
 // finds or wakes their box, narrow.go limits its network, and revive.go gives a session that
 // is made in place of a lost one what that had. fleet.go finds the boxes of other servers and
-// takes over those of one that is gone. types.go, event.go, stats.go and errors.go have what
+// adopts those of one that is gone. types.go, event.go, stats.go and errors.go have what
 // callers get.
 type Manager struct {
 	*env
@@ -63,7 +63,7 @@ func New(cfg Config, parts Parts) *Manager {
 	life := &lifecycle{env: e, reg: reg, records: recs, machines: machines}
 	life.maintainer = &maintainer{env: e, reg: reg, life: life, wake: make(chan struct{}, 1)}
 	if parts.Snapshots != nil {
-		parts.Snapshots.OnRemoving(life.remember)
+		parts.Snapshots.BeforeRemove(life.remember)
 	}
 	return &Manager{env: e, reg: reg, life: life, machines: machines, records: recs, maintainer: life.maintainer, lookups: newSlots(maxLookups)}
 }

@@ -49,7 +49,7 @@ func (f *machineFactory) explainMissing(err error, k *machine.Maker, t Template)
 
 // missingImage returns the error of a start without the image of the box.
 func (s *spec) missingImage(op string, missing *MissingImageError) error {
-	what := fmt.Sprintf("Failed to create %s sandbox (%s)", s.template, s.flavor)
+	what := s.startFailed()
 	hint := fmt.Sprintf("The operator can %s. Then call again.", missing.Remedy)
 	if s.origin.record != nil {
 		what = fmt.Sprintf("The %s %s cannot wake", s.key.kind, s.key.id)

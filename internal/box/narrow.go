@@ -59,7 +59,7 @@ func networkError(op, msg, hint string) error {
 // inheritLocked gives a new box the limits of the box of that id that it takes the place
 // of, unless the owner stopped that one.
 func (l *lifecycle) inheritLocked(op string, b *Box) (err error) {
-	if b.origin.record != nil || b.origin.taken != nil { // its own limits are in the record, or in its note
+	if b.origin.record != nil || b.origin.adopted != nil { // its own limits are in the record, or in its note
 		return nil
 	}
 	if t := l.reg.tombstones.get(b.key); t != nil && t.Reason != ReasonStopped {
@@ -125,7 +125,7 @@ func (b *Box) MatchesNetwork(entries []string) error {
 // empty if the box has no network.
 func (b *Box) Reachable() []string {
 	b.reg.mu.Lock()
-	n := b.booted.network
+	n := b.started.network
 	b.reg.mu.Unlock()
 	if current := n.now(); current != nil {
 		return current.Allowed()

@@ -67,9 +67,9 @@ func TestNarrow_AfterALossOnAnotherServer(t *testing.T) {
 
 	// The store of one server removes records of boxes that both know of, for each reason.
 	limits := snapshot.NetLimits{{Of: snapshot.OfBox, Allow: []string{"a"}}}
-	var removed []snapshot.Removed
-	for _, why := range []snapshot.Why{snapshot.Quota, snapshot.Age, snapshot.Lost, snapshot.Damaged} {
-		removed = append(removed, snapshot.Removed{Why: why, Record: snapshot.Record{Meta: snapshot.Meta{
+	var removed []snapshot.Removal
+	for _, why := range []snapshot.Why{snapshot.Evicted, snapshot.Age, snapshot.Lost, snapshot.Damaged} {
+		removed = append(removed, snapshot.Removal{Why: why, Record: snapshot.Record{Meta: snapshot.Meta{
 			Class: snapshot.Box, Owner: "bob", Kind: string(KindSession), BoxID: string(why), Template: "python", Flavor: "small", Limits: limits}}})
 	}
 	if stay, err := a.life.remember(removed); err != nil || len(stay) > 0 {
@@ -89,7 +89,7 @@ func TestNarrow_BeforeASweepRemovesTheRecord(t *testing.T) {
 	f := serverOn(t, t.TempDir(), func(f *fixture, cfg *snapshot.Config) {
 		cfg.MaxAge = time.Hour
 		f.opened = func() {
-			f.parts.Snapshots.OnRemoving(func(removed []snapshot.Removed) ([]string, error) {
+			f.parts.Snapshots.BeforeRemove(func(removed []snapshot.Removal) ([]string, error) {
 				stay, failed := f.life.remember(removed)
 				tombstones := f.life.maintainer.tombstoneFile()
 				file, err := tombstones.Read()

@@ -94,7 +94,7 @@ func TestNarrow_ForLife(t *testing.T) {
 	nets.limited(t, "after a stop", "bob/crashed")
 
 	record, err := f.parts.Snapshots.Create(snapshot.Meta{Class: snapshot.Box, Owner: "bob", Kind: string(KindSession), BoxID: "killed", Template: "python",
-		Flavor: "small", Live: true, Created: f.clock.Now(), Used: f.clock.Now(), Limits: snapshot.NetLimits{{Of: snapshot.OfBox, Allow: []string{"a"}}}})
+		Flavor: "small", Stale: true, Created: f.clock.Now(), Used: f.clock.Now(), Limits: snapshot.NetLimits{{Of: snapshot.OfBox, Allow: []string{"a"}}}})
 	if err != nil {
 		t.Fatal(err)
 	}

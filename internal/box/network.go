@@ -62,6 +62,7 @@ type Refusal struct {
 	Why   string // one of a closed set, such as "no_rule"
 	Text  string // why, and what to do, as the program was told
 	Count int    // connections, at least 1
+	Other bool   // not refused: it failed, or the program should know something else about it
 }
 
 const (
@@ -97,7 +98,7 @@ type network struct {
 
 // openNetwork connects the machine of a box, which has its owner now, to its network. Until
 // then the agent has none, also in a machine that is restored from one that had.
-func (f *machineFactory) openNetwork(ctx context.Context, b *Box, made *booted) error {
+func (f *machineFactory) openNetwork(ctx context.Context, b *Box, made *started) error {
 	n := &network{agent: made.machine.Agent, limited: len(b.limits) > 0}
 	if nets := f.parts.Networks; nets != nil {
 		n.open = func() Network { return nets.Open(b.key.owner, b.key.id, cmp.Or(b.named, string(b.template)), b.limits) }
@@ -263,8 +264,8 @@ func (n *network) take() networkState {
 	return state
 }
 
-// discardBooted frees a machine that has become no box.
-func (e *env) discardBooted(made booted) {
+// discardStarted frees a machine that has become no box.
+func (e *env) discardStarted(made started) {
 	e.closeNetwork(made.network, made.machine.ID)
 	e.discard(made.machine)
 }

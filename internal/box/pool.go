@@ -128,10 +128,15 @@ func (f *machineFactory) buildNow(c pool.Class) {
 
 // poolInstance makes a machine for the pool, proved by a run.
 func (f *machineFactory) poolInstance(ctx context.Context, c pool.Class) (*machine.Machine, error) {
+	dirs, err := f.looks.find(ctx, f.parts.Machines.Volumes, slotPatience)
+	if err != nil {
+		return nil, err
+	}
 	mach, source, err := f.fresh(ctx, c, newGuestID(), f.parts.Machines)
 	if err != nil {
 		return nil, err
 	}
+	mach.VolumeDirs = dirs
 	language := Template(c.Template).Language()
 	if source == SourceBoot {
 		err = mach.Start(ctx, language, nil)
@@ -144,4 +149,21 @@ func (f *machineFactory) poolInstance(ctx context.Context, c pool.Class) (*machi
 		return nil, err
 	}
 	return mach, nil
+}
+
+// takeWarm takes a machine from the pool, nil if it has none. It ends those whose volumes are
+// directories that others have replaced since: a box that wrote there would lose its files.
+func (f *machineFactory) takeWarm(ctx context.Context, c pool.Class) (*machine.Machine, error) {
+	now, err := f.looks.find(ctx, f.parts.Machines.Volumes, slotPatience)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		m := f.pool.Take(ctx, c)
+		if m == nil || sameDirs(m.VolumeDirs, now) {
+			return m, nil
+		}
+		f.log.Info("box of the pool ended: the directory of a volume is another one", logkey.Guest, m.ID)
+		f.wg.Go(func() { f.discard(m) })
+	}
 }

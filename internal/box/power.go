@@ -77,7 +77,7 @@ func (b *Box) pause(ctx context.Context, seq uint64) error {
 		}
 		b.reg.setState(b, statePaused)
 		return true
-	}, b.setStill)
+	}, b.setQuiescent)
 	if err != nil {
 		b.reg.mu.Lock()
 		defer b.reg.mu.Unlock()
@@ -91,7 +91,7 @@ func (b *Box) pause(ctx context.Context, seq uint64) error {
 // resume resumes the machine if it is paused. The caller has counted a call, so that
 // it is not paused again. A machine that does not answer is hung, and its box ends.
 func (b *Box) resume(ctx context.Context, op string) error {
-	was, err := b.power.resume(ctx, b.machine, b.env.resumeTimeout, b.clearStill)
+	was, err := b.power.resume(ctx, b.machine, b.env.resumeTimeout, b.clearQuiescent)
 	switch {
 	case errors.Is(err, errPowerTimeout) && b.writing.TryLock(): // otherwise a write delays it
 		b.writing.Unlock()
@@ -111,29 +111,29 @@ func (b *Box) resume(ctx context.Context, op string) error {
 	return nil
 }
 
-// setStill notes in the record of a paused box that the disk has its latest state, so
+// setQuiescent notes in the record of a paused box that the disk has its latest state, so
 // that a server that is killed meanwhile loses nothing of the box.
-func (b *Box) setStill() {
+func (b *Box) setQuiescent() {
 	b.reg.mu.Lock()
 	record, saved := b.record, b.disk.seq == b.use.seq
 	b.reg.mu.Unlock()
 	if record == nil || !saved {
 		return
 	}
-	if err := record.SetStill(); err != nil && !b.ended() {
+	if err := record.SetQuiescent(); err != nil && !b.ended() {
 		b.env.log.Warn("paused box not marked as saved", logkey.Guest, b.guestID, logkey.Error, err)
 	}
 }
 
-// clearStill undoes setStill before the box continues.
-func (b *Box) clearStill() {
+// clearQuiescent undoes setQuiescent before the box continues.
+func (b *Box) clearQuiescent() {
 	b.reg.mu.Lock()
 	record := b.record
 	b.reg.mu.Unlock()
 	if record == nil {
 		return
 	}
-	if err := record.ClearStill(); err != nil && !b.ended() {
+	if err := record.ClearQuiescent(); err != nil && !b.ended() {
 		b.env.log.Warn("resumed box still marked as saved", logkey.Guest, b.guestID, logkey.Error, err)
 	}
 }

@@ -44,18 +44,18 @@ func (recs *records) tryCreate(b *Box) (*snapshot.Lease, error) {
 	b.reg.mu.Lock()
 	meta := b.metaLocked()
 	b.reg.mu.Unlock()
-	meta.Live = true
+	meta.Stale = true
 	return recs.parts.Snapshots.Create(meta)
 }
 
-// notWoken restores Live in the record of a box whose wake ended before any call reached the
-// box, so that the next wake reports no loss of its own. stale is what Live was before.
+// notWoken restores Stale in the record of a box whose wake ended before any call reached the
+// box, so that the next wake reports no loss of its own. stale is what Stale was before.
 func (recs *records) notWoken(lease *snapshot.Lease, stale bool) {
 	meta := lease.Meta()
-	if meta.Live == stale {
+	if meta.Stale == stale {
 		return
 	}
-	meta.Live = stale
+	meta.Stale = stale
 	if err := lease.Update(meta); err != nil {
 		recs.log.Warn("record not updated", logkey.Record, lease.ID(), logkey.Error, err)
 	}
@@ -172,7 +172,7 @@ func (recs *records) find(op string, k key) (*snapshot.Record, error) {
 // hibernated lists the records of an owner's hibernated boxes.
 func (recs *records) hibernated(op string, owner Owner, kind Kind) ([]snapshot.Record, error) {
 	found, err := recs.list(op, owner, kind)
-	return slices.DeleteFunc(found, func(r snapshot.Record) bool { return r.Leased || r.Saved.IsZero() }), err
+	return slices.DeleteFunc(found, func(r snapshot.Record) bool { return r.Leased || r.Written.IsZero() }), err
 }
 
 // leasedElsewhere reports whether another process has the box of a key in memory.
@@ -185,7 +185,7 @@ func (recs *records) leasedElsewhere(op string, k key) (bool, error) {
 // set aside.
 func (recs *records) saved(op string, owner Owner) ([]snapshot.Record, error) {
 	return recs.listed(op, func(meta *snapshot.Meta) bool {
-		return (meta.Class == snapshot.Kept || meta.Aside != "") && meta.Owner == string(owner) && !meta.Saved.IsZero()
+		return (meta.Class == snapshot.Saved || meta.Aside != "") && meta.Owner == string(owner) && !meta.Written.IsZero()
 	})
 }
 
@@ -263,7 +263,7 @@ func findRecord(found []snapshot.Record, k key) (*snapshot.Record, error) {
 			if byID == nil || compareRecords(r, byID) > 0 {
 				byID = r
 			}
-		case k.kind == KindContext && r.Name == k.id && (r.Leased || !r.Saved.IsZero()):
+		case k.kind == KindContext && r.Name == k.id && (r.Leased || !r.Written.IsZero()):
 			byName = r
 			names++
 		}
@@ -283,7 +283,7 @@ func findRecord(found []snapshot.Record, k key) (*snapshot.Record, error) {
 func compareRecords(a, b *snapshot.Record) int {
 	return cmp.Or(
 		compareBool(a.Leased && !a.Own, b.Leased && !b.Own),
-		compareBool(!a.Saved.IsZero(), !b.Saved.IsZero()),
+		compareBool(!a.Written.IsZero(), !b.Written.IsZero()),
 		compareBool(a.Own, b.Own),
 		a.Used.Compare(b.Used),
 	)
@@ -322,7 +322,7 @@ func (recs *records) specOf(lease *snapshot.Lease) spec {
 	return spec{
 		key: key{Owner(meta.Owner), Kind(meta.Kind), meta.BoxID}, name: meta.Name, desc: meta.Description,
 		template: Template(meta.Template), named: meta.Named, flavor: Flavor(meta.Flavor), limits: meta.Limits, created: meta.Created,
-		origin: origin{record: lease, stale: meta.Live, restored: meta.Restored, ran: meta.Ran, saved: meta.Saved, report: unreported},
+		origin: origin{record: lease, stale: meta.Stale, restored: meta.Restored, ran: meta.Ran, written: meta.Written, report: unreported},
 	}
 }
 

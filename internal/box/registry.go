@@ -28,9 +28,9 @@ type registry struct {
 	tombstones   *tombstones      // guarded by mu
 	uses         uint64           // guarded by mu; orders boxes by use, independent of the clock
 	drained      chan struct{}    // guarded by mu; not nil while the Manager drains; closed when no call is left
-	changed      signal           // guarded by mu; broadcast when a box changes its state, is used no more, or there is more room
+	changed      signal           // guarded by mu; broadcast when there may be more room, or a record may be free; nextChange has the causes
 	since        time.Time        // guarded by mu; when the Manager was started
-	starting     int              // guarded by mu; boxes that are being made, those that wait for it included
+	starting     int              // guarded by mu; machines that are being made, and those that wait for a slot; not those that wait for room
 	started      int64            // guarded by mu; boxes made
 	ended        map[Reason]int64 // guarded by mu
 	evicted      int64            // guarded by mu; boxes evicted: hibernated or ended
@@ -91,12 +91,13 @@ func (r *registry) find(k key) bool {
 	defer r.mu.Unlock()
 	// Acquiring an ambiguous name reports the error.
 	b, err := r.findLocked("", k)
-	return b != nil || err != nil || r.freeingLocked(k) != nil
+	return b != nil || err != nil || r.returningLocked(k) != nil
 }
 
-// freeingLocked returns the box of a key that is being written to disk, or has ended
-// and stays there as it was last written.
-func (r *registry) freeingLocked(k key) *Box {
+// returningLocked returns the box of a key that is leaving memory and that the next call on the
+// key wakes: it is being written to disk, or it broke and was written there earlier. It returns
+// no box that ends for good.
+func (r *registry) returningLocked(k key) *Box {
 	for b := range r.freeing {
 		if b.key.owner == k.owner && b.key.kind == k.kind && (b.key.id == k.id || k.kind == KindContext && b.name == k.id) && b.recordStays {
 			return b
@@ -135,17 +136,18 @@ func (r *registry) touchLocked(b *Box) {
 	b.use.lastUsed = r.now()
 }
 
-// pin keeps a box from being evicted until its caller's first call begins or its
-// context ends.
+// pin keeps a box from being evicted until release or the end of its caller's context. Each call
+// that begins releases the oldest pin of the box, which may be another caller's.
 type pin struct {
-	s            *Box
-	done         bool          // guarded by registry.mu
-	interruption *Interruption // guarded by registry.mu; that the caller is about to deliver
-	stop         func() bool   // of the AfterFunc that releases
+	box     *Box
+	done    bool        // guarded by registry.mu
+	claims  []claim     // guarded by registry.mu
+	settled bool        // guarded by registry.mu; see Hold.Settle
+	stop    func() bool // of the AfterFunc that releases
 }
 
 func (r *registry) pinLocked(ctx context.Context, b *Box) *pin {
-	p := &pin{s: b}
+	p := &pin{box: b}
 	b.use.pins = append(b.use.pins, p)
 	r.touchLocked(b)
 	p.stop = context.AfterFunc(ctx, p.release)
@@ -153,7 +155,7 @@ func (r *registry) pinLocked(ctx context.Context, b *Box) *pin {
 }
 
 func (p *pin) release() {
-	r := p.s.reg
+	r := p.box.reg
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.unpinLocked(p)
@@ -166,11 +168,11 @@ func (r *registry) unpinLocked(p *pin) {
 	}
 	p.done = true
 	p.stop()
-	b := p.s
+	b := p.box
 	b.use.pins = slices.DeleteFunc(b.use.pins, func(o *pin) bool { return o == p })
-	if b.state.booting() && len(b.use.pins) == 0 {
+	if b.state.starting() && len(b.use.pins) == 0 {
 		r.setState(b, stateEnding) // at once, so that no caller joins a start that ends
-		b.cancelBoot(errAbandoned)
+		b.cancelStart(errAbandoned)
 	}
 	if b.evictableLocked() {
 		r.changed.broadcast()
@@ -194,7 +196,7 @@ func (r *registry) beginCall(ctx context.Context, op string, b *Box) error {
 		return b.cancelled(op, context.Cause(ctx))
 	case b.tomb != nil:
 		return b.goneLocked(op)
-	case !b.state.live() || b.state.booting():
+	case !b.state.live() || b.state.starting():
 		return b.cancelled(op, errEnded)
 	case b.state == stateDraining:
 		return b.drainingLocked(op)
@@ -234,10 +236,10 @@ func (r *registry) endCall(b *Box) {
 	r.signalDrainedLocked()
 }
 
-// drainLocked waits until no call is in flight in a box, and refuses new ones until
-// undrainLocked. It releases mu while it waits. The caller ends the box or calls
-// undrainLocked, also after an error.
-func (r *registry) drainLocked(ctx context.Context, op string, b *Box) error {
+// drainBoxLocked waits until no call is in flight in a box, and refuses new ones until
+// undrainBoxLocked. It releases mu while it waits. The caller ends the box or calls
+// undrainBoxLocked, also after an error.
+func (r *registry) drainBoxLocked(ctx context.Context, op string, b *Box) error {
 	b.use.drainers++
 	switch b.state {
 	case stateReady, statePaused, stateRunning:
@@ -269,8 +271,8 @@ func (r *registry) drainLocked(ctx context.Context, op string, b *Box) error {
 	return nil
 }
 
-// undrainLocked accepts calls again once the last drainer has given up.
-func (r *registry) undrainLocked(b *Box) {
+// undrainBoxLocked accepts calls again once the last drainer has given up.
+func (r *registry) undrainBoxLocked(b *Box) {
 	b.use.drainers--
 	switch {
 	case b.use.drainers > 0 || b.state != stateDraining:
@@ -319,19 +321,21 @@ func (r *registry) notify() {
 	r.changed.broadcast()
 }
 
-// nextChange returns a channel that is closed when there may be more room, or a record
-// is released.
+// nextChange returns a channel that is closed at the next of these: a box becomes ready, leaves
+// the registry or memory, or returns to the registry; the last pin of an idle box is released; a
+// start gets its room; the last machine that was being made is made; a rollback ends; a record is
+// released or removed.
 func (r *registry) nextChange() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.changed.wait()
 }
 
-// tombstone describes the end of the box s now.
-func (r *registry) tombstone(s *spec, reason Reason, detail string) *Tombstone {
-	k := s.key
-	return &Tombstone{ID: k.id, Kind: k.kind, Owner: k.owner, Name: s.name, Reason: reason, Detail: detail, At: r.now(),
-		Template: s.template, Named: s.named, Flavor: s.flavor, Limits: s.limits}
+// tombstone describes the end, now, of the box that sp describes.
+func (r *registry) tombstone(sp *spec, reason Reason, detail string) *Tombstone {
+	k := sp.key
+	return &Tombstone{ID: k.id, Kind: k.kind, Owner: k.owner, Name: sp.name, Reason: reason, Detail: detail, At: r.now(),
+		Template: sp.template, Named: sp.named, Flavor: sp.flavor, Limits: sp.limits}
 }
 
 // recordExitLocked remembers a box that is gone for good.
@@ -391,7 +395,7 @@ func (r *registry) tombstoneOf(k key) *Tombstone {
 	return t
 }
 
-// drain refuses new calls from now on, and returns a channel that is closed when no
+// drain refuses new calls into all boxes from now on, and returns a channel that is closed when no
 // call is in flight or about to begin.
 func (r *registry) drain() <-chan struct{} {
 	r.mu.Lock()

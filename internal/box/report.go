@@ -24,7 +24,7 @@ type report struct {
 
 // reportLocked returns the report of a box whose start begins.
 func (m *Manager) reportLocked(b *Box) *report {
-	if b.origin.taken != nil {
+	if b.origin.adopted != nil {
 		return &report{} // nothing is lost
 	}
 	if earlier := b.origin.report; earlier != nil {
@@ -34,7 +34,7 @@ func (m *Manager) reportLocked(b *Box) *report {
 	if b.state != stateWaking {
 		return &report{created: true, Lost: t}
 	}
-	w := &Woken{Saved: b.origin.saved, Behind: b.origin.stale}
+	w := &Woken{Saved: b.origin.written, Behind: b.origin.stale}
 	// A tombstone from before that time is of an earlier box.
 	if w.Behind && t != nil && t.At.After(w.Saved) {
 		w.Why = t
@@ -79,10 +79,15 @@ func (h Hold) Settle(delivered bool) {
 	if h.pin == nil {
 		return
 	}
-	b := h.pin.s
+	b := h.pin.box
 	b.reg.mu.Lock()
 	defer b.reg.mu.Unlock()
-	h.settleInterruptionLocked(delivered)
+	if h.pin.settled {
+		return
+	}
+	h.pin.settled = true
+	h.pin.settleClaimsLocked(delivered)
+	b.idUntold = b.idUntold && !delivered
 	switch {
 	case h.report == nil:
 	case b.report != h.report: // settled

@@ -23,7 +23,7 @@ func (m *Manager) rollBack(ctx context.Context, op string, k key, sp spec) (*Box
 		return nil, err
 	}
 	b := m.life.newBox(sp)
-	defer b.cancelBoot(nil)
+	defer b.cancelStart(nil)
 	if err := m.life.replace(ctx, op, old, b); err != nil {
 		return nil, err
 	}
@@ -44,17 +44,17 @@ func (l *lifecycle) replace(ctx context.Context, op string, old, b *Box) error {
 	defer l.wg.Done()
 	old.use.replacing = true
 	defer func() { old.use.replacing = false }()
-	err := l.reg.drainLocked(ctx, op, old)
-	defer l.reg.undrainLocked(old)
+	err := l.reg.drainBoxLocked(ctx, op, old)
+	defer l.reg.undrainBoxLocked(old)
 	if err != nil {
 		return err
 	}
 
 	timeout := fmt.Errorf("timeout during creation: no answer within %s", span(l.cfg().StartTimeout))
 	caller := ctx
-	ctx, cancel := context.WithTimeoutCause(b.bootCtx, l.cfg().StartTimeout, timeout)
+	ctx, cancel := context.WithTimeoutCause(b.startCtx, l.cfg().StartTimeout, timeout)
 	defer cancel()
-	defer context.AfterFunc(caller, func() { b.cancelBoot(context.Cause(caller)) })()
+	defer context.AfterFunc(caller, func() { b.cancelStart(context.Cause(caller)) })()
 	if err := l.admitReplacementLocked(ctx, op, old, b); err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func (l *lifecycle) replace(ctx context.Context, op string, old, b *Box) error {
 	l.reg.waitForRoomLocked(b)
 	l.reg.mu.Unlock()
 	begun := time.Now()
-	made, err := l.boot(ctx, op, b, old)
+	made, err := l.makeMachine(ctx, op, b, old)
 	if err == nil {
 		made.record = l.records.create(b)
 	}
@@ -83,7 +83,7 @@ func (l *lifecycle) replace(ctx context.Context, op string, old, b *Box) error {
 	if err != nil {
 		l.reg.mu.Unlock()
 		if made.machine != nil {
-			l.discardBooted(made)
+			l.discardStarted(made)
 		}
 		if made.record != nil {
 			l.records.release(made.record, false)

@@ -60,7 +60,7 @@ func (b *Box) Run(ctx context.Context, req RunRequest) (*RunResult, error) {
 	defer k.runs.leave()
 	defer func() {
 		if ctx.Err() != nil {
-			b.noteInterruption(req.Calls) // before the next run can end
+			b.noteInterruption(req.Calls, false) // before the next run can end
 		}
 	}()
 	if err := b.callLock.Acquire(ctx, 1); err != nil {

@@ -40,7 +40,7 @@ type SnapshotOptions struct{ Name, Description string }
 // of the box: it has the report of what the box had lost, which the snapshot lacks as well.
 // The caller releases it.
 //
-// Errors: CodeNotFound, CodeLimit (Config.MaxSnapshots, snapshot.Config.MaxKept, or the disk is full),
+// Errors: CodeNotFound, CodeLimit (Config.MaxSnapshots, snapshot.Config.MaxSaved, or the disk is full),
 // CodeUnsupported, else as Session.
 func (m *Manager) SaveSnapshot(ctx context.Context, owner Owner, kind Kind, id string, opts SnapshotOptions) (SavedSnapshot, Hold, error) {
 	op := "snapshot " + string(kind)
@@ -71,7 +71,7 @@ func (m *Manager) SaveSnapshot(ctx context.Context, owner Owner, kind Kind, id s
 func (m *Manager) saveSnapshot(ctx context.Context, op string, b *Box, opts SnapshotOptions) (SavedSnapshot, error) {
 	owner := b.key.owner
 	meta := snapshot.Meta{
-		Class: snapshot.Kept, Owner: string(owner), Kind: string(b.key.kind), BoxID: b.key.id, Name: opts.Name, Description: opts.Description,
+		Class: snapshot.Saved, Owner: string(owner), Kind: string(b.key.kind), BoxID: b.key.id, Name: opts.Name, Description: opts.Description,
 		Template: string(b.template), Named: b.named, Flavor: string(b.flavor), Limits: b.limits, Created: m.now(), Used: m.now(),
 	}
 	lease, err := m.parts.Snapshots.Create(meta)
@@ -112,7 +112,7 @@ func (b *Box) snapshotError(ctx context.Context, op string, err error) error {
 		e := b.error(CodeLimit, op, fmt.Sprintf("Snapshot disk limit per user exceeded: your snapshots may take %d MB together", full.Max>>20), hint, nil)
 		e.Context["limit"] = "snapshot_disk_per_owner"
 		return e
-	case full != nil && full.Limit == snapshot.LimitKept:
+	case full != nil && full.Limit == snapshot.LimitSaved:
 		e := b.error(CodeLimit, op, fmt.Sprintf("Snapshot disk limit exceeded: the snapshots of all users may take %d MB together; the rest of the disk is for hibernated boxes", full.Max>>20),
 			hint+" The operator can raise --snapshot-disk-mb.", nil)
 		e.Context["limit"] = "snapshot_disk"
@@ -234,7 +234,7 @@ func (m *Manager) Restore(ctx context.Context, owner Owner, kind Kind, id string
 func savedSnapshot(r *snapshot.Record) SavedSnapshot {
 	t := Template(r.Template)
 	if r.Aside != "" { // a record of a box
-		r.Created, r.Description = r.Saved, "Set aside: "+r.Aside
+		r.Created, r.Description = r.Written, "Set aside: "+r.Aside
 	}
 	return SavedSnapshot{
 		ID: r.ID, Name: r.Name, Description: r.Description, Kind: Kind(r.Kind), BoxID: r.BoxID,

@@ -10,10 +10,10 @@ import (
 // maxID bounds the id of a session, in bytes.
 const maxID = 128
 
-// Session returns the owner's session, booted. Without an id, or with an unknown one, it
+// Session returns the owner's session, started. Without an id, or with an unknown one, it
 // creates a session. It recreates a session that has ended under its id, with Hold.Lost,
 // and takes from the ended one what opts leaves open. Concurrent callers with the same new
-// id share a box. If the ctx of one ends, the boot continues for the others.
+// id share a box. If the ctx of one ends, the start continues for the others.
 //
 // Errors: CodeInvalid (bad id, another template or flavor than the session has, no such named
 // template, or a network outside of the policy), CodeUnsupportedLanguage, CodeLimit,
@@ -52,6 +52,7 @@ func (m *Manager) Session(ctx context.Context, owner Owner, opts SessionOptions)
 		if errNew != nil {
 			return nil, Hold{}, errNew
 		}
+		sp.untold = true
 		return m.create(ctx, op, sp)
 	}
 	q := search{op: op, key: sp.key, check: func(s *spec) error {

@@ -80,8 +80,8 @@ var next = func() (next [numStates]uint16) {
 
 func (s state) mayBecome(to state) bool { return next[s]&(1<<to) != 0 }
 
-// booting reports whether the machine is being made.
-func (s state) booting() bool { return s == stateStarting || s == stateWaking }
+// starting reports whether the machine is being made or restored.
+func (s state) starting() bool { return s == stateStarting || s == stateWaking }
 
 // live reports whether the box can be found in memory.
 func (s state) live() bool { return s >= stateStarting && s <= statePaused }
@@ -133,7 +133,7 @@ func (r *registry) setState(b *Box, to state) {
 		b.cutOff()
 	}
 	switch {
-	case to == stateReady && (from.booting() || from == stateNew):
+	case to == stateReady && (from.starting() || from == stateNew):
 		b.hasStarted = true
 		close(b.ready)
 	case to.final() && !b.hasStarted:

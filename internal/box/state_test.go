@@ -221,7 +221,7 @@ func (h *history) note(r *registry, b *Box, from, to state) {
 	if got := closed(b.freed); got != to.final() {
 		fail("told that it is freed: %t", got)
 	}
-	if got := closed(b.ready); got == (to.booting() || to == stateEnding && !b.hasStarted) {
+	if got := closed(b.ready); got == (to.starting() || to == stateEnding && !b.hasStarted) {
 		fail("told that its start is over: %t", got)
 	}
 	if to == stateReady && b.machine == nil {
@@ -361,7 +361,7 @@ func act(ctx context.Context, f *fixture, snaps *snapEngine, r *rand.Rand) {
 func (f *fixture) liveBox(id string) *Box {
 	f.reg.mu.Lock()
 	defer f.reg.mu.Unlock()
-	if b := f.reg.boxes[key{"", KindSession, id}]; b != nil && !b.state.booting() {
+	if b := f.reg.boxes[key{"", KindSession, id}]; b != nil && !b.state.starting() {
 		return b
 	}
 	return nil
@@ -382,7 +382,7 @@ func walkRareTransitions(t *testing.T, h *history) {
 	f.evict(t, b)
 	snaps.set(&snaps.failRestore, true)
 	_, _, err = f.Session(t.Context(), "", SessionOptions{ID: "wakes"})
-	wantCode(t, err, CodeStartFailed)
+	wantCode(t, err, CodeStartFailed, "Failed to wake python sandbox (small)")
 	snaps.set(&snaps.failRestore, false)
 	b = f.session(t, "", "wakes")
 
@@ -480,8 +480,8 @@ func walkRareTransitions(t *testing.T, h *history) {
 		defer close(drained)
 		f.reg.mu.Lock()
 		defer f.reg.mu.Unlock()
-		f.reg.drainLocked(ctx, "test", c)
-		f.reg.undrainLocked(c) // the caller has changed its mind
+		f.reg.drainBoxLocked(ctx, "test", c)
+		f.reg.undrainBoxLocked(c) // the caller has changed its mind
 	}()
 	f.reg.mu.Unlock()
 	eventually(t, "the drain waits", func() bool { return f.stateOf(c) == stateDraining })

@@ -46,7 +46,7 @@ func (l *lifecycle) stop(ctx context.Context, op string, k key) (b *Box, leaving
 		return nil, nil, err
 	}
 	if b == nil {
-		if hibernating := l.reg.freeingLocked(k); hibernating != nil {
+		if hibernating := l.reg.returningLocked(k); hibernating != nil {
 			leaving = hibernating.freed
 		}
 		return nil, leaving, nil
@@ -55,8 +55,8 @@ func (l *lifecycle) stop(ctx context.Context, op string, k key) (b *Box, leaving
 		return nil, nil, nil
 	}
 	if k.kind == KindContext {
-		defer l.reg.undrainLocked(b)
-		if err := l.reg.drainLocked(ctx, op, b); err != nil {
+		defer l.reg.undrainBoxLocked(b)
+		if err := l.reg.drainBoxLocked(ctx, op, b); err != nil {
 			return b, nil, err
 		}
 	}
@@ -72,7 +72,7 @@ func (m *Manager) stopHibernated(op string, k key) (bool, error) {
 		return false, err
 	case r.Leased && !r.Own:
 		return true, k.held(op)
-	case r.Saved.IsZero(): // there is nothing left of it
+	case r.Written.IsZero(): // there is nothing left of it
 		return false, nil
 	}
 	err = m.parts.Snapshots.Delete(r.ID)
@@ -108,7 +108,7 @@ func (l *lifecycle) removeLost(op string, r *snapshot.Record) (bool, error) {
 		return false, nil
 	}
 	// Remembered first, so that there is never neither a record nor a tombstone.
-	stay, err := l.remember([]snapshot.Removed{{Record: *r, Why: snapshot.Lost}})
+	stay, err := l.remember([]snapshot.Removal{{Record: *r, Why: snapshot.Lost}})
 	l.records.release(lease, len(stay) > 0)
 	if err != nil {
 		k := recordKey(r)
@@ -128,7 +128,7 @@ type departure struct {
 // shares those with limits at once: another server finds the record or the limits in the file.
 // It returns the records whose limits it could not share, with the reason; these must stay, and
 // their boxes are not forgotten.
-func (l *lifecycle) remember(removed []snapshot.Removed) (stay []string, err error) {
+func (l *lifecycle) remember(removed []snapshot.Removal) (stay []string, err error) {
 	var all []departure
 	var limited []*Tombstone
 	for i := range removed {
@@ -162,7 +162,7 @@ func (l *lifecycle) remember(removed []snapshot.Removed) (stay []string, err err
 
 // departing returns the tombstone of the box whose record is about to be removed, nil if no box
 // goes with the record.
-func (l *lifecycle) departing(r *snapshot.Removed) *Tombstone {
+func (l *lifecycle) departing(r *snapshot.Removal) *Tombstone {
 	if r.Class != snapshot.Box {
 		return nil
 	}
@@ -179,7 +179,7 @@ func (l *lifecycle) departing(r *snapshot.Removed) *Tombstone {
 		}
 	case snapshot.Age:
 		reason, detail = ReasonIdle, "nobody had used it since it was hibernated"
-	case snapshot.Quota:
+	case snapshot.Evicted:
 		reason, detail = ReasonEvicted, "the disk that hibernated boxes may use was full"
 	}
 	return l.reg.tombstone(endedSpec(&r.Record), reason, detail)

@@ -307,7 +307,7 @@ func TestWake_AbandonedLosesNothing(t *testing.T) {
 		defer f.reg.mu.Unlock()
 		f.engine.set(nil, nil)
 		close(blocked)
-		eventually(t, "the record says that the box goes on", func() bool { return waking.origin.record.Meta().Live })
+		eventually(t, "the record says that the box goes on", func() bool { return waking.origin.record.Meta().Stale })
 		for _, p := range slices.Clone(waking.use.pins) {
 			f.reg.unpinLocked(p) // as the end of its call's context does
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -44,31 +45,33 @@ type volumeLooks struct {
 type volumeLook struct {
 	begun time.Time
 	ended chan struct{}
-	err   error // set before ended is closed
+	// set before ended is closed
+	found fs.FileInfo
+	err   error
 }
 
 // do runs work, which has a name. It shares the result of one that runs already. The error is
 // errSilent if that has not ended within a time of its begin, and the cause of ctx if ctx ends
 // first.
-func (l *volumeLooks) do(ctx context.Context, name string, within time.Duration, work func() error) error {
+func (l *volumeLooks) do(ctx context.Context, name string, within time.Duration, work func() (fs.FileInfo, error)) (fs.FileInfo, error) {
 	look := l.begin(name, work)
 	if look == nil {
-		return errLooks
+		return nil, errLooks
 	}
 	late := time.NewTimer(within - time.Since(look.begun))
 	defer late.Stop()
 	select {
 	case <-look.ended:
-		return look.err
+		return look.found, look.err
 	case <-late.C:
-		return errSilent
+		return nil, errSilent
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return nil, context.Cause(ctx)
 	}
 }
 
 // begin returns the look of a name that runs, or begins it; nil if too many others run.
-func (l *volumeLooks) begin(name string, work func() error) *volumeLook {
+func (l *volumeLooks) begin(name string, work func() (fs.FileInfo, error)) *volumeLook {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if look := l.running[name]; look != nil || len(l.running) >= maxLooks {
@@ -80,7 +83,7 @@ func (l *volumeLooks) begin(name string, work func() error) *volumeLook {
 	}
 	l.running[name] = look
 	go func() {
-		look.err = work()
+		look.found, look.err = work()
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		delete(l.running, name)
@@ -94,22 +97,37 @@ func (l *volumeLooks) begin(name string, work func() error) *volumeLook {
 // a snapshot or a template is restored keeps it: an engine cannot tell that volume from one that
 // the snapshot does not have.
 func (l *volumeLooks) missing(ctx context.Context, volumes []engine.Mount, within time.Duration) error {
-	for _, v := range volumes {
+	_, err := l.find(ctx, volumes, within)
+	return err
+}
+
+// find is missing that returns the directories, nil for each that is for the engine to report.
+func (l *volumeLooks) find(ctx context.Context, volumes []engine.Mount, within time.Duration) ([]fs.FileInfo, error) {
+	found := make([]fs.FileInfo, len(volumes))
+	for i, v := range volumes {
 		if v.Host == "" { // of an engine whose volumes are elsewhere
 			continue
 		}
-		err := l.do(ctx, "directory "+v.Host, within, func() error { return l.look(v.Host) })
+		var err error
+		found[i], err = l.do(ctx, "directory "+v.Host, within, func() (fs.FileInfo, error) { return l.look(v.Host) })
 		switch {
 		case err == nil:
 		case errors.Is(err, errSilent):
-			return &VolumeError{Guest: v.Guest, Why: "its directory on the server does not answer", Err: fmt.Errorf("look at %s: %w", v.Host, err)}
+			return nil, &VolumeError{Guest: v.Guest, Why: "its directory on the server does not answer", Err: fmt.Errorf("look at %s: %w", v.Host, err)}
 		case errors.Is(err, fs.ErrNotExist), errors.Is(err, errNotDir):
-			return &VolumeError{Guest: v.Guest, Why: "its directory on the server is not there", Err: fmt.Errorf("look at %s: %w", v.Host, err)}
+			return nil, &VolumeError{Guest: v.Guest, Why: "its directory on the server is not there", Err: fmt.Errorf("look at %s: %w", v.Host, err)}
 		case ctx.Err() != nil:
-			return err
+			return nil, err
 		} // else it is there, or for the engine to report
 	}
-	return nil
+	return found, nil
+}
+
+// sameDirs reports whether two results of find are the same directories.
+func sameDirs(a, b []fs.FileInfo) bool {
+	return slices.EqualFunc(a, b, func(a, b fs.FileInfo) bool {
+		return a == nil && b == nil || a != nil && b != nil && os.SameFile(a, b)
+	})
 }
 
 // explain returns err, the error of making a machine, or a *VolumeError if the directory of one
@@ -125,17 +143,20 @@ func (l *volumeLooks) explain(ctx context.Context, err error, volumes []engine.M
 	return err
 }
 
-// look returns an error if dir is no directory.
-func (l *volumeLooks) look(dir string) error {
+// look returns a directory, or an error if dir is none.
+func (l *volumeLooks) look(dir string) (fs.FileInfo, error) {
 	stat := l.stat
 	if stat == nil {
 		stat = os.Stat
 	}
 	info, err := stat(dir)
 	if err == nil && !info.IsDir() {
-		return errNotDir
+		err = errNotDir
 	}
-	return err
+	if err != nil {
+		return nil, err
+	}
+	return info, nil
 }
 
 // prepareVolumes makes the volumes of an owner's new machine, and looks at their directories. It
@@ -148,9 +169,9 @@ func (f *machineFactory) prepareVolumes(ctx context.Context, owner Owner) error 
 			return silent
 		}
 		// The directories that the owner has do not tell of those that this makes.
-		err := f.looks.do(ctx, "volumes of "+string(owner), lookPatience, func() error {
+		_, err := f.looks.do(ctx, "volumes of "+string(owner), lookPatience, func() (fs.FileInfo, error) {
 			_, err := f.parts.Volumes.Of(owner)
-			return err
+			return nil, err
 		})
 		if errors.Is(err, errSilent) && len(volumes) > 0 {
 			err = &VolumeError{Guest: volumes[0].Guest, Why: "its directory on the server does not answer", Err: err}

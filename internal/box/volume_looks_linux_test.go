@@ -136,13 +136,14 @@ func TestVolumeLooks_Bounded(t *testing.T) {
 	var l volumeLooks
 	hang := make(chan struct{})
 	for i := range maxLooks {
-		l.begin(fmt.Sprint(i), func() error { <-hang; return nil })
+		l.begin(fmt.Sprint(i), func() (fs.FileInfo, error) { <-hang; return nil, nil })
 	}
-	if err := l.do(t.Context(), "more", time.Minute, func() error { return nil }); !errors.Is(err, errSilent) {
+	if _, err := l.do(t.Context(), "more", time.Minute, func() (fs.FileInfo, error) { return nil, nil }); !errors.Is(err, errSilent) {
 		t.Errorf("one more: got %v", err)
 	}
 	close(hang)
 	eventually(t, "the looks have ended", func() bool {
-		return l.do(t.Context(), "more", time.Minute, func() error { return nil }) == nil
+		_, err := l.do(t.Context(), "more", time.Minute, func() (fs.FileInfo, error) { return nil, nil })
+		return err == nil
 	})
 }

@@ -135,7 +135,7 @@ func (e *VolumeError) Unwrap() error { return e.Err }
 
 // withoutVolume returns the error of a start for want of a volume.
 func (s *spec) withoutVolume(op string, e *VolumeError) error {
-	return s.error(CodeStartFailed, op, fmt.Sprintf("Failed to create %s sandbox (%s): the volume %s cannot be used, since %s", s.template, s.flavor, e.Guest, e.Why),
+	return s.error(CodeStartFailed, op, fmt.Sprintf("%s: the volume %s cannot be used, since %s", s.startFailed(), e.Guest, e.Why),
 		"The operator can repair the directory of the volume, which the server's log names. Then call again.", e)
 }
 

@@ -537,7 +537,7 @@ func (r *run) open(rnd *rand.Rand) (*opened, error) {
 		return nil, err
 	}
 	if h.snapshots, err = snapshot.Open(snapshot.Config{
-		Dir: filepath.Join(r.dir, "snapshots"), MinFree: reserve, DiskDoubt: time.Minute, Log: log,
+		Dir: filepath.Join(r.dir, "snapshots"), MinFree: reserve, DiskGrace: time.Minute, Log: log,
 	}); err != nil {
 		return nil, err
 	}

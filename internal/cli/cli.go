@@ -12,12 +12,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"log/slog"
 	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/glovebox-dev/glovebox/engine/hostdisk"
 	"github.com/glovebox-dev/glovebox/internal/cli/help"
 	"github.com/glovebox-dev/glovebox/internal/cli/mcpcli"
 	"github.com/glovebox-dev/glovebox/internal/config"
@@ -58,6 +60,8 @@ type app struct {
 // code. When it returns, everything that it started has stopped.
 func Main(ctx context.Context, args []string, s Streams) int {
 	gctune.Start()
+	// Libraries log here: net/http quotes what a host has sent, perhaps with a secret.
+	log.SetOutput(io.Discard)
 	owned.SetOnlyUser(isOnlyUser)
 	out := &output{Writer: s.Out}
 	s.Out = out
@@ -304,7 +308,7 @@ func hints(err error) []string {
 	if errors.As(err, &output) {
 		return nil
 	}
-	if isFull(err) {
+	if hostdisk.IsFull(err) {
 		return []string{fullDisk(err)}
 	}
 	return nil

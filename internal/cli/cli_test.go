@@ -5,15 +5,17 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"log"
 	"net"
 	"os"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/rogpeppe/go-internal/testscript"
+
 	"github.com/glovebox-dev/glovebox/internal/perplexity/perplexitytest"
 	"github.com/glovebox-dev/glovebox/internal/proctest"
-	"github.com/rogpeppe/go-internal/testscript"
 )
 
 func TestMain(m *testing.M) {
@@ -110,5 +112,15 @@ func TestHelp_OfEveryCommand(t *testing.T) {
 		if code != 0 || stderr != "" || !strings.Contains(stdout, "Usage:") {
 			t.Errorf("%s --help: got code %d, stdout %q, stderr %q", cmd.Name(), code, stdout, stderr)
 		}
+	}
+}
+
+// TestMain_LibrariesDoNotLog: net/http logs what a host has sent, perhaps with a secret.
+func TestMain_LibrariesDoNotLog(t *testing.T) {
+	if code, _, stderr := run("version"); code != 0 {
+		t.Fatal(stderr)
+	}
+	if log.Writer() != io.Discard {
+		t.Error("libraries log to standard error")
 	}
 }

@@ -28,6 +28,23 @@ type boxReport struct {
 	OK        bool         `json:"ok"`
 	Mode      posture.Mode `json:"mode"`
 	Processes []boxProcess `json:"processes"`
+
+	server posture.Facts
+	groups bool // the memory of boxes is limited by cgroups of their own
+}
+
+// newBoxReport returns a report with the server.
+func newBoxReport(server posture.Facts, groups bool) *boxReport {
+	r := &boxReport{OK: true, Mode: posture.ModeOf(server), server: server, groups: groups}
+	r.add("", server)
+	return r
+}
+
+// add adds a process of the box of that name, and its differences from the threat model.
+func (r *boxReport) add(box string, f posture.Facts) {
+	p := boxProcess{Box: box, Facts: f, Differences: posture.Check(r.Mode, r.server, f, r.groups)}
+	r.OK = r.OK && len(p.Differences) == 0
+	r.Processes = append(r.Processes, p)
 }
 
 // boxProcess is a process of a box, or the server.
@@ -65,10 +82,16 @@ func (a *app) doctorBox(ctx context.Context, cfg *config.Config, asJSON bool) (e
 	if err != nil {
 		return err
 	}
-	if err := a.printPosture(report, asJSON); err != nil {
+	return a.reportPosture(report, asJSON)
+}
+
+// reportPosture prints a report, and returns an error with [ExitFailure] if it has a
+// difference.
+func (a *app) reportPosture(r *boxReport, asJSON bool) error {
+	if err := a.printPosture(r, asJSON); err != nil {
 		return err
 	}
-	if !report.OK {
+	if !r.OK {
 		return &exitStatus{code: ExitFailure}
 	}
 	return nil
@@ -84,14 +107,8 @@ func inspectBoxes(ctx context.Context, h *host, cfg *config.Config) (*boxReport,
 	if err != nil {
 		return nil, err
 	}
-	r := &boxReport{OK: true, Mode: posture.ModeOf(server)}
 	groups := slices.ContainsFunc(h.engine.Info().Limits, func(l engine.Limit) bool { return l.Resource == "memory" && l.Hard })
-	add := func(name string, f posture.Facts) {
-		p := boxProcess{Box: name, Facts: f, Differences: posture.Check(r.Mode, server, f, groups)}
-		r.OK = r.OK && len(p.Differences) == 0
-		r.Processes = append(r.Processes, p)
-	}
-	add("", server)
+	r := newBoxReport(server, groups)
 	inspect := func(name string, m *machine.Machine) error {
 		list, err := inspector.Processes(ctx, m.ID)
 		if err != nil {
@@ -105,7 +122,7 @@ func inspectBoxes(ctx context.Context, h *host, cfg *config.Config) (*boxReport,
 			if err != nil {
 				return err
 			}
-			add(name, f)
+			r.add(name, f)
 		}
 		return nil
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -98,10 +99,14 @@ func (n *networks) Within(owner box.Owner, limits snapshot.NetLimits, entries []
 
 // described says what the boxes of an owner can reach, for models.
 func (n *networks) described(owner box.Owner) tools.Network {
-	d := tools.Network{Allowed: n.policies.Load().Set(string(owner)).Allowed()}
+	set := n.policies.Load().Set(string(owner))
+	d := tools.Network{Allowed: set.Allowed()}
 	if n.secrets != nil {
 		for _, u := range n.secrets.Secrets().Uses(string(owner)) {
-			d.Secrets = append(d.Secrets, useText(u))
+			u.Hosts = slices.DeleteFunc(slices.Clone(u.Hosts), func(host string) bool { return !overHTTPS(set, host) })
+			if len(u.Hosts) > 0 {
+				d.Secrets = append(d.Secrets, useText(u))
+			}
 		}
 	}
 	return d
@@ -114,7 +119,7 @@ type boxNetwork struct{ *egress.Network }
 func (n *boxNetwork) Take() []box.Refusal {
 	var list []box.Refusal
 	for _, r := range n.Network.Take() {
-		list = append(list, box.Refusal{Host: r.Host, Port: r.Port, Rule: r.Rule, Why: r.Reason, Text: r.Text, Count: r.Count})
+		list = append(list, box.Refusal{Host: r.Host, Port: r.Port, Rule: r.Rule, Why: r.Reason, Text: r.Text, Count: r.Count, Other: !r.Refused()})
 	}
 	return list
 }

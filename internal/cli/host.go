@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/engine/hostdisk"
 	"github.com/glovebox-dev/glovebox/internal/box"
 	"github.com/glovebox-dev/glovebox/internal/box/catalog"
 	"github.com/glovebox-dev/glovebox/internal/box/image"
@@ -140,7 +141,7 @@ func openImage(ctx context.Context, cfg *config.Config, progress func(string)) (
 	})
 	if err != nil {
 		err = fmt.Errorf("prepare the file system of boxes: %w", err)
-		if isFull(err) {
+		if hostdisk.IsFull(err) {
 			return nil, withHint(err, "%s", fullDisk(err))
 		}
 		return nil, withHint(err, "glovebox doctor lists the interpreters found; GLOVEBOX_PYTHON and GLOVEBOX_NODE choose others")
@@ -243,9 +244,12 @@ func (h *host) openTemplates(cfg *config.Config) (err error) {
 	return nil
 }
 
-// openCatalog opens the named templates.
+// openCatalog opens the named templates, unless they are open.
 func (h *host) openCatalog(cfg *config.Config) (err error) {
-	h.catalog, err = catalog.Open(catalog.Config{Dir: filepath.Join(cfg.StateDir, "catalog"), MinFree: h.diskReserve, Reserved: h.reservedDisk, Log: h.log})
+	if h.catalog != nil {
+		return nil
+	}
+	h.catalog, err = catalog.Open(catalog.Config{Dir: filepath.Join(cfg.StateDir, "catalog"), MinFree: diskReserve(cfg), Reserved: h.reservedDisk, Log: h.log})
 	return err
 }
 
@@ -253,21 +257,21 @@ func (h *host) openCatalog(cfg *config.Config) (err error) {
 // 1,000.
 const maxRecords = 10_000
 
-// ageDoubt is the time for which a hibernated box must appear too old before it is
+// ageGrace is the time for which a hibernated box must appear too old before it is
 // removed: a clock that jumped ahead, as during a boot, is corrected within minutes.
-const ageDoubt = 10 * time.Minute
+const ageGrace = 10 * time.Minute
 
-// diskDoubt is the time for which the disk must be short before hibernated boxes are
+// diskGrace is the time for which the disk must be short before hibernated boxes are
 // removed for it: another program may fill it for a moment, and removing them does not help
 // much against one that goes on.
-const diskDoubt = 5 * time.Minute
+const diskGrace = 5 * time.Minute
 
 // openSnapshots opens the snapshot store.
 func (h *host) openSnapshots(cfg *config.Config) (err error) {
 	h.snapshots, err = snapshot.Open(snapshot.Config{
-		Dir: filepath.Join(cfg.StateDir, "snapshots"), MaxBytes: int64(cfg.SnapshotDiskMB) << 20, MinFree: h.diskReserve, MaxKept: int64(cfg.OwnerSnapshotMB) << 20,
+		Dir: filepath.Join(cfg.StateDir, "snapshots"), MaxBytes: int64(cfg.SnapshotDiskMB) << 20, MinFree: h.diskReserve, MaxSaved: int64(cfg.OwnerSnapshotMB) << 20,
 		Reserved:   h.reservedDisk,
-		MaxRecords: maxRecords, MaxAge: cfg.HibernateMaxAge, AgeDoubt: ageDoubt, DiskDoubt: diskDoubt, Log: h.log,
+		MaxRecords: maxRecords, MaxAge: cfg.HibernateMaxAge, AgeGrace: ageGrace, DiskGrace: diskGrace, Log: h.log,
 	})
 	if err != nil {
 		return fmt.Errorf("open the snapshots of boxes: %w", err)

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/engine/hostdisk"
 	"github.com/glovebox-dev/glovebox/internal/box/image"
 	"github.com/glovebox-dev/glovebox/internal/box/image/oci"
 	"github.com/glovebox-dev/glovebox/internal/cli/help"
@@ -61,7 +62,7 @@ func explainImage(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case isFull(err):
+	case hostdisk.IsFull(err):
 		return withHint(err, "%s", fullDisk(err))
 	case errors.Is(err, engine.ErrExhausted):
 		return withHint(err, "free disk space in the state directory (glovebox image rm), or choose another one with --state-dir")

@@ -132,6 +132,11 @@ func TestImage_PythonByDigest(t *testing.T) {
 		t.Errorf("a box of the tag: got %v", out)
 	}
 	b.refused("execute_code", args{"session_id": "other", "code": "1"}, "UNSUPPORTED_LANGUAGE", "boxes run commands only", "execute_command")
+	before := len(b.items("get_sessions", "sessions"))
+	b.refused("execute_code", args{"code": "1"}, "UNSUPPORTED_LANGUAGE", "boxes run commands only")
+	if after := len(b.items("get_sessions", "sessions")); after != before {
+		t.Errorf("code that no box can run leaves %d sessions", after-before)
+	}
 	b.refused("create_context", args{"name": "none", "language": "python"}, "INVALID_LANGUAGE", "boxes run commands only")
 	// The box of the digest wakes with its own interpreter and variables.
 	b.want(b.execute, "box", "print(x + 1, mark.strip())", "7 of the image")

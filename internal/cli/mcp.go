@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/glovebox-dev/glovebox/engine/hostdisk"
 	"github.com/glovebox-dev/glovebox/internal/cli/help"
 	"github.com/glovebox-dev/glovebox/internal/cli/mcpcli"
 	"github.com/glovebox-dev/glovebox/internal/config"
@@ -83,7 +84,7 @@ func (a *app) mcpEnv() mcpcli.Env {
 // mcpHint returns the remedy of a full disk, for commands without settings of boxes.
 func mcpHint(err error) string {
 	var output *outputError
-	if errors.As(err, &output) || !isFull(err) {
+	if errors.As(err, &output) || !hostdisk.IsFull(err) {
 		return ""
 	}
 	return fullDiskIn(err) + " with GLOVEBOX_STATE_DIR"

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/glovebox-dev/glovebox/internal/config"
+	"github.com/glovebox-dev/glovebox/internal/egress/policy"
 	"github.com/glovebox-dev/glovebox/internal/egress/secret"
 	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
@@ -75,12 +76,16 @@ func (n *networks) reloadSecrets(cfg *config.Config, next *config.Network) error
 	return nil
 }
 
+// overHTTPS reports whether a policy allows connections to a host at another port than that of
+// plain HTTP.
+func overHTTPS(set policy.Set, host string) bool {
+	return slices.ContainsFunc(set.Ports(host), func(port uint16) bool { return port != 80 })
+}
+
 // secretsWithoutHTTPS says of each secret, and each owner that it names, which of its hosts no
 // policy lets boxes reach over TLS: there the placeholder is never replaced.
 func secretsWithoutHTTPS(n *config.Network) (warnings []string) {
-	reach := func(owner, host string) bool {
-		return slices.ContainsFunc(n.Set(owner).Ports(host), func(port uint16) bool { return port != 80 })
-	}
+	reach := func(owner, host string) bool { return overHTTPS(n.Set(owner), host) }
 	for _, s := range n.Secrets() {
 		owners := s.Owners
 		if len(owners) == 0 {

@@ -67,6 +67,16 @@ func TestNetworks_Secrets(t *testing.T) {
 		t.Errorf("models of another owner read %+v, want a network without secrets", d)
 	}
 
+	// Hosts that the policy does not allow are not named.
+	write("net.toml", strings.Replace(secretFile, `hosts`, `hosts = ["api.example.com", "denied.example.net"] #`, 1), 0o600)
+	if err := n.reload(cfg); err != nil {
+		t.Fatal(err)
+	}
+	if d := n.described("token alice"); !slices.Equal(d.Secrets, []string{"API_TOKEN (Authorization at https://api.example.com)"}) {
+		t.Errorf("with a host that the policy does not allow, models read %q", d.Secrets)
+	}
+	write("net.toml", secretFile, 0o600)
+
 	// A faulty file changes nothing; one without secrets removes them.
 	write("net.toml", strings.Replace(secretFile, "api.example.com\"]\nas", "*.example.com\"]\nas", 1), 0o600)
 	if err := n.reload(cfg); err == nil || !strings.Contains(err.Error(), "pattern") || alice.Settings().CA == "" {

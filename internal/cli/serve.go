@@ -251,6 +251,12 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 		options.CommandsOnly = commandsOnly.Load
 	}
 	options.Volumes, options.Network = len(cfg.Volumes) > 0, h.networks.described
+	if !engines.NoSnapshots() { // open: clients list the tools before the engine is ready
+		if err := h.openCatalog(cfg); err != nil {
+			return err
+		}
+		options.Templates = h.describedTemplates
+	}
 	if code != nil {
 		options.Tools.Code, options.Tools.Approvals = code.broker, code.approvals
 	}

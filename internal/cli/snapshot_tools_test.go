@@ -240,7 +240,7 @@ func rollBackSession(b boxes) {
 		b.t.Fatal(err)
 	}
 	snapID := snap["snapshot_id"].(string)
-	if text != "Took snapshot "+snapID+" of session rolled" {
+	if !strings.HasPrefix(text, "Took snapshot "+snapID+" of session rolled (") || !strings.HasSuffix(text, " MB)") {
 		b.t.Errorf("snapshot_session: got text %q", text)
 	}
 	b.execute("rolled", "x = 2")

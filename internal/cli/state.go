@@ -8,15 +8,11 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"github.com/glovebox-dev/glovebox/engine/hostdisk"
 	"github.com/glovebox-dev/glovebox/internal/owned"
 )
 
-// isFull reports whether the cause of an error is a full disk or an exceeded quota.
-func isFull(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
-}
-
-// fullDisk returns the remedy of a full disk, for an error that isFull recognizes.
+// fullDisk returns the remedy of a full disk, for an error that hostdisk.IsFull recognizes.
 func fullDisk(err error) string {
 	return fullDiskIn(err) + " with --state-dir or GLOVEBOX_STATE_DIR, or let boxes and snapshots take less with --snapshot-disk-mb"
 }
@@ -64,7 +60,7 @@ func prepareState(dir string) error {
 	switch {
 	case errors.Is(err, owned.ErrUnsafe):
 		return withHint(err, "glovebox keeps boxes and programs there, so nobody else may write to it; use a directory of your own with --state-dir or GLOVEBOX_STATE_DIR")
-	case isFull(err):
+	case hostdisk.IsFull(err):
 		return withHint(err, "%s", fullDisk(err))
 	case errors.Is(err, syscall.EROFS), errors.Is(err, fs.ErrPermission):
 		return withHint(err, "choose a writable directory with --state-dir or GLOVEBOX_STATE_DIR")

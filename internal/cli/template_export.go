@@ -22,6 +22,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/cli/help"
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/recipe"
+	"github.com/glovebox-dev/glovebox/internal/regular"
 )
 
 // An exported template is a tar archive: first template.json, an exported, then the files of
@@ -186,7 +187,7 @@ memory of a whole machine.`,
 			return a.withCatalog(cmd.Context(), cfg, func(ctx context.Context, h *host, c *catalog.Catalog) error {
 				in := a.In
 				if args[0] != "-" {
-					f, err := os.Open(args[0])
+					f, err := regular.Open(args[0])
 					if err != nil {
 						return err
 					}
@@ -210,7 +211,7 @@ memory of a whole machine.`,
 	cmd.Flags().StringVar(&owner, "owner", "", "`owner` of the template, or * for everyone [you]")
 	cmd.Flags().StringVar(&name, "name", "", "`name` of the template [that in the file]")
 	help.Group(cmd.Flags(), "Import", "owner", "name")
-	bind(cmd, "host", "log")
+	bind(cmd, "volumes", "host", "log")
 	return cmd
 }
 

@@ -20,8 +20,10 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
 	"github.com/glovebox-dev/glovebox/internal/cli/help"
 	"github.com/glovebox-dev/glovebox/internal/config"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 	"github.com/glovebox-dev/glovebox/internal/plural"
 	"github.com/glovebox-dev/glovebox/internal/recipe"
+	"github.com/glovebox-dev/glovebox/internal/server/tools"
 )
 
 // namedTemplate is a named template with how it was made.
@@ -264,7 +266,7 @@ func firstLine(s string) string {
 
 // findSnapshot finds a saved snapshot by its id or unique name.
 func findSnapshot(s *snapshot.Store, name string) (*snapshot.Record, error) {
-	found, err := s.List(func(m *snapshot.Meta) bool { return m.Class == snapshot.Kept && !m.Saved.IsZero() })
+	found, err := s.List(func(m *snapshot.Meta) bool { return m.Class == snapshot.Saved && !m.Written.IsZero() })
 	if err != nil {
 		return nil, err
 	}
@@ -361,4 +363,18 @@ func copyFile(from, to string) error {
 	}
 	_, err = io.Copy(out, in)
 	return errors.Join(err, out.Sync(), out.Close())
+}
+
+// describedTemplates returns the named templates that an owner may use, for models.
+func (h *host) describedTemplates(owner box.Owner) []tools.Template {
+	list, err := h.catalog.List(string(owner))
+	if err != nil {
+		h.log.Warn("named templates not listed", logkey.Error, err)
+		return nil
+	}
+	var described []tools.Template
+	for _, t := range list {
+		described = append(described, tools.Template{Name: t.Name, Language: box.Template(t.Base).Language(), Description: t.Description})
+	}
+	return described
 }

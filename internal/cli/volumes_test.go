@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -208,4 +209,48 @@ func TestVolumes_OfTemplate(t *testing.T) {
 	b.refused("execute_command", args{"template": "named", "command": "ls"}, "SANDBOX_CREATION_ERROR", "glovebox template build named", "volumes", "/shared")
 	command(t, "template", "build", "named", "--state-dir", state, "--run", "touch made", "--preload", "none", "--volume", parent+"/{owner}:/shared")
 	b.must("execute_command", args{"template": "named", "command": "ls made /shared"})
+}
+
+// A box from the pool has the directory of a volume that is there now, not one that was replaced
+// since the box was made.
+func TestVolumes_ReplacedDirectory(t *testing.T) {
+	parent := volumeParent(t)
+	dir := filepath.Join(parent, "data")
+	makeDir := func() {
+		t.Helper()
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(dir, 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	makeDir()
+	s := startServer(t, t.TempDir(), "--volume", dir+":/shared:rw", "--preload", "none", "--pool-size", "2")
+	b := boxes{t, s.connect()}
+	source := func(id string) any {
+		t.Helper()
+		res, _, _, err := b.call(t.Context(), "execute_command", args{"session_id": id, "command": "echo > /shared/" + id})
+		if err != nil || res.IsError {
+			t.Fatalf("%s: %v, %+v", id, err, res)
+		}
+		return res.Meta["glovebox/source"]
+	}
+	n := 0
+	eventually(t, "the pool has boxes", time.Minute, func() bool { n++; return source("a"+strconv.Itoa(n)) == "warm" })
+	if err := os.Rename(dir, filepath.Join(parent, "old")); err != nil {
+		t.Fatal(err)
+	}
+	makeDir()
+	for i := range 4 {
+		name := "b" + strconv.Itoa(i)
+		from := source(name)
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			t.Errorf("the file of a new box from %v is not in the new directory: %v", from, err)
+		}
+	}
+	eventually(t, "the pool has boxes with the new directory", time.Minute, func() bool { n++; return source("c"+strconv.Itoa(n)) == "warm" })
+	if _, err := os.Stat(filepath.Join(dir, "c"+strconv.Itoa(n))); err != nil {
+		t.Error(err)
+	}
 }

@@ -100,12 +100,17 @@ const maxChangedName = 80
 // that is no word is quoted, so that it cannot pass for a part of the sentence.
 func plainName(name string) string {
 	short := truncate.Bytes(name, maxChangedName)
-	for _, r := range name {
-		if r != '.' && r != '_' && r != '-' && !unicode.IsLetter(r) && !unicode.IsDigit(r) {
-			return strconv.Quote(visible.Line(short))
-		}
+	if !isWord(name) {
+		return strconv.Quote(visible.Line(short))
 	}
 	return short
+}
+
+// isWord reports whether a name consists of letters, digits, dots, underscores and dashes.
+func isWord(name string) bool {
+	return !strings.ContainsFunc(name, func(r rune) bool {
+		return r != '.' && r != '_' && r != '-' && !unicode.IsLetter(r) && !unicode.IsDigit(r)
+	})
 }
 
 // Changed lists the tools that the run has called so far and that their servers do not declare as

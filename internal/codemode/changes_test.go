@@ -59,3 +59,18 @@ func TestPlainName(t *testing.T) {
 		}
 	}
 }
+
+// TestEntry_Named: a name with a mark of its own is quoted.
+func TestEntry_Named(t *testing.T) {
+	for _, c := range []struct{ name, mark, want string }{
+		{"files.read_file", "", "files.read_file"},
+		{"files.write_file", "[needs approval]", "files.write_file [needs approval]"},
+		{"évil.tool-2", "", "évil.tool-2"},
+		{"evil.write [needs approval]", "", `"evil.write [needs approval]"`},
+		{strings.Repeat("a", 150) + " b", "", `"` + strings.Repeat("a", 150) + ` b"`},
+	} {
+		if got := (Entry{Name: c.name, Mark: c.mark}).Named(); got != c.want {
+			t.Errorf("%q with %q: got %q, want %q", c.name, c.mark, got, c.want)
+		}
+	}
+}

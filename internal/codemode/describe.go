@@ -133,7 +133,7 @@ const maxNote = 1000
 // that means none. If all names mean none, it returns an error.
 func (b *Broker) selected(ctx context.Context, names []string) (selected []Tool, notes []string, err error) {
 	servers := b.o.Servers.Names()
-	tooMany := &Error{Code: InvalidArguments, Message: fmt.Sprintf("the names mean more than %d tools: name fewer at once", maxFound)}
+	tooMany := &Error{Code: InvalidArguments, Message: fmt.Sprintf("the names mean more than %d tools: name single tools, which a search lists", maxFound)}
 	if len(names) == 0 {
 		return nil, nil, &Error{Code: InvalidArguments, Message: fmt.Sprintf("no name is given: name tools as SERVER.TOOL, or servers; the servers are %s", list(spelled(servers, serverIdentifier)))}
 	}
@@ -144,6 +144,7 @@ func (b *Broker) selected(ctx context.Context, names []string) (selected []Tool,
 	var failed *Error                // of the first such name
 	seen := make(map[[2]string]bool) // by server and name: lists are replaced as a whole
 	down := make(map[string]bool)    // servers whose note says why none of their tools can be used
+	unknown := false                 // a name means no tool of any server that is known now
 	for _, name := range names {
 		if ctx.Err() != nil { // nobody waits, and with thousands of tools a name takes long
 			return nil, nil, &Error{Code: Timeout, Message: "the time for the answer is over: name fewer tools at once"}
@@ -154,6 +155,7 @@ func (b *Broker) selected(ctx context.Context, names []string) (selected []Tool,
 		tools, err := b.meant(ctx, name, servers)
 		if err != nil {
 			e := asError(ctx, err)
+			unknown = unknown || e.Code == UnknownServer
 			if failed == nil {
 				failed = e
 			}
@@ -176,6 +178,11 @@ func (b *Broker) selected(ctx context.Context, names []string) (selected []Tool,
 	}
 	if n := len(notes) - maxListed; n > 0 {
 		notes = append(notes[:maxListed], fmt.Sprintf("%d more names mean no tool", n))
+	}
+	if unknown {
+		if note := b.starting(ctx); note != "" {
+			notes = append(notes, note)
+		}
 	}
 	switch {
 	case failed == nil || len(selected) > 0:

@@ -429,7 +429,7 @@ func TestMissing_slowServer(t *testing.T) {
 		most    time.Duration
 	}{
 		{[]string{"slow", "fast", "slow2"}, []string{`The server "slow" is still starting. Try again in a moment.`, `The server "slow2" is still starting. Try again in a moment.`}, 0},
-		{[]string{"fast", "late", "slow"}, []string{`The server "late" did not answer within 5s. Try again in a moment.`, `The server "slow" is still starting. Try again in a moment.`}, missingWait},
+		{[]string{"fast", "late", "slow"}, []string{`The server "late" did not answer within 7s. Try again in a moment.`, `The server "slow" is still starting. Try again in a moment.`}, missingWait},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			b := New(Options{Servers: starting{catalogued{names: tc.servers, all: []Tool{tool("fast", "get", "", `{}`)}}}})
@@ -446,4 +446,25 @@ func TestMissing_slowServer(t *testing.T) {
 	if got, want := b.Missing(t.Context(), "write a file"), "[Not trusted: notyet, alsonot. Describe one of these servers to see why.]"; fmt.Sprint(got) != want {
 		t.Errorf("got %q, want %s", got, want)
 	}
+}
+
+// TestDescribe_unknownWhileStarting: a name that no tool has yet may be of a server that is still
+// starting, and the answer names it.
+func TestDescribe_unknownWhileStarting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := New(Options{Servers: starting{catalogued{names: []string{"fast", "slow"}, all: []Tool{tool("fast", "get", "", `{}`)}}}})
+		const want = "Still starting: slow. Try again in a moment."
+		for _, name := range []string{"write_file", "slo.write_file"} {
+			if _, _, err := b.Describe(t.Context(), []string{name}, "", Python); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: got %v, want %q", name, err, want)
+			}
+			_, notes, err := b.Describe(t.Context(), []string{name, "fast.get"}, "", Python)
+			if err != nil || !slices.Contains(notes, want) {
+				t.Errorf("%s and another: got notes %q, error %v", name, notes, err)
+			}
+		}
+		if _, notes, err := b.Describe(t.Context(), []string{"fast.get"}, "", Python); err != nil || len(notes) > 0 {
+			t.Errorf("a known name: got notes %q, error %v", notes, err)
+		}
+	})
 }

@@ -37,6 +37,10 @@ func (f fakeServers) Names() []string {
 func (f fakeServers) Tools(_ context.Context, server string) []Tool {
 	return slices.DeleteFunc(slices.Clone(f.tools()), func(t Tool) bool { return server != "" && t.Server != server })
 }
+func (fakeServers) Withheld(context.Context, string) []string { return nil }
+
+func (fakeServers) Hold() (release func()) { return func() {} }
+
 func (f fakeServers) Unavailable(context.Context, string, string) *Error { return f.why }
 func (f fakeServers) Call(ctx context.Context, _ Tool, arguments json.RawMessage) (*mcp.CallToolResult, error) {
 	if f.call != nil {

@@ -75,6 +75,12 @@ func TestCall_changedBetweenProcesses(t *testing.T) {
 	w, _ = cachedWorld(t, dir)
 	w.wantChanged(t, "version", refusedAtCall)
 	w.wantChanged(t, "version", withheldTool)
+	for query, noted := range map[string]bool{"": true, "version": true, "other": false} {
+		notes := strings.Join(w.Missing(t.Context(), query), "\n")
+		if strings.Contains(notes, "Withheld: files.version. Describe") != noted {
+			t.Errorf("search for %q: got the notes %q, want the tool among them: %t", query, notes, noted)
+		}
+	}
 	if value, failure := w.call(t, w.Begin(Identity{}), "files.two", `{}`); failure != nil {
 		t.Errorf("a tool that is the same: got %s, %+v", value, failure)
 	}

@@ -237,6 +237,9 @@ func (noServers) Tools(context.Context, string) []Tool {
 	}}}}
 }
 func (noServers) Unavailable(context.Context, string, string) *Error { return nil }
+func (noServers) Withheld(context.Context, string) []string          { return nil }
+
+func (noServers) Hold() (release func()) { return func() {} }
 func (noServers) Call(context.Context, Tool, json.RawMessage) (*mcp.CallToolResult, error) {
 	return nil, errors.New("unreachable")
 }

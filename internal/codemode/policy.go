@@ -26,7 +26,7 @@ const (
 func (d Decision) valid() bool { return d == Allow || d == Ask || d == Deny }
 
 // A Rule decides about the tools whose names match. Server and Tool are patterns of
-// path.Match; "" matches all.
+// path.Match, except that wildcards also match slashes; "" matches all.
 type Rule struct {
 	Server, Tool string
 	Decision     Decision
@@ -66,13 +66,6 @@ func (p Policy) Decide(t Tool) Decision {
 
 // MatchesServer reports whether the rule is for tools of a server of that name.
 func (r Rule) MatchesServer(name string) bool { return matches(r.Server, name) }
-
-// matches reports whether a name matches; an invalid pattern denies itself nothing and
-// matches nothing, see Check.
-func matches(pattern, name string) bool {
-	ok, err := path.Match(pattern, name)
-	return pattern == "" || ok && err == nil
-}
 
 // errDenied returns the error of a call that the policy denies.
 func errDenied(t Tool) error {
@@ -150,11 +143,6 @@ func ParseRule(text string) (Rule, error) {
 	}
 	if len(words) == 3 {
 		r.Tool = words[2]
-	}
-	for _, pattern := range []*string{&r.Server, &r.Tool} {
-		if *pattern == "*" {
-			*pattern = "" // path.Match has it match no slash
-		}
 	}
 	if err := (Policy{r}).Check(); err != nil {
 		return Rule{}, fmt.Errorf("parse rule %q: %w", text, err)

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -57,6 +59,9 @@ func (recorded) Names() []string { return []string{"s"} }
 func (recorded) Tools(context.Context, string) []Tool {
 	return []Tool{recordedTool}
 }
+func (recorded) Withheld(context.Context, string) []string { return nil }
+
+func (recorded) Hold() (release func())                             { return func() {} }
 func (recorded) Unavailable(context.Context, string, string) *Error { return nil }
 func (r recorded) Call(ctx context.Context, _ Tool, _ json.RawMessage) (*mcp.CallToolResult, error) {
 	select {
@@ -89,44 +94,112 @@ func TestPool_opensOnUseAndClosesWhenIdle(t *testing.T) {
 	}
 }
 
-// TestPool_boundsOwners opens servers of more owners than the pool has places for.
-func TestPool_boundsOwners(t *testing.T) {
-	p, r := newPool(t, PoolOptions{Max: 2})
-	p.Of("alice").Tools(t.Context(), "")
-	done := make(chan error)
-	go func() {
-		_, err := p.Of("bob").Call(t.Context(), recordedTool, nil)
-		done <- err
-	}()
-	polltest.Until(t, 5*time.Second, "bob's servers are open", func() bool { return r.count("open bob") == 1 })
-	p.Of("carol").Tools(t.Context(), "")
-	if r.count("close alice") != 1 || r.count("close bob") != 0 {
-		t.Errorf("the third owner: events %q, want alice's servers closed, which were idle", r.events)
+// inUse keeps servers of owners in use until release is called.
+func inUse(t *testing.T, p *Pool, owners ...string) (release func()) {
+	t.Helper()
+	var all []func()
+	for _, owner := range owners {
+		_, one, err := p.use(t.Context(), owner)
+		if err != nil {
+			t.Fatalf("%s: %v", owner, err)
+		}
+		all = append(all, one)
 	}
-	go func() {
-		_, err := p.Of("carol").Call(t.Context(), recordedTool, nil)
-		done <- err
-	}()
-	polltest.Until(t, 5*time.Second, "carol's servers are in use", func() bool {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return p.open["carol"].uses == 1
-	})
-	if tools := p.Of("dave").Tools(t.Context(), ""); tools != nil {
-		t.Errorf("got %d tools beyond the limit", len(tools))
-	}
-	if why := p.Of("dave").Unavailable(t.Context(), "s", ""); why == nil || why.Code != Unavailable {
-		t.Errorf("got %+v, want a reason", why)
-	}
-	close(r.block)
-	for range 2 {
-		if err := <-done; err != nil {
-			t.Error(err)
+	return func() {
+		for _, one := range all {
+			one()
 		}
 	}
-	if p.Of("dave").Tools(t.Context(), "") == nil {
-		t.Error("no tools after a place became free")
-	}
+}
+
+// TestPool_boundsOwners opens servers of more owners than the pool has places for.
+func TestPool_boundsOwners(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPool(t, PoolOptions{Max: 2})
+		p.Of("alice").Tools(t.Context(), "")
+		release := inUse(t, p, "bob", "carol")
+		synctest.Wait()
+		if r.count("close alice") != 1 || r.count("close bob") != 0 {
+			t.Errorf("the third owner: events %q, want alice's servers closed, which were idle", r.events)
+		}
+		begun := time.Now()
+		if why := p.Of("dave").Unavailable(t.Context(), "s", ""); why == nil || why.Code != Unavailable {
+			t.Errorf("got %+v, want a reason", why)
+		}
+		if waited := time.Since(begun); waited != placeWait {
+			t.Errorf("waited %v for a place, want %v", waited, placeWait)
+		}
+		if why := p.Of("dave").Unavailable(t.Context(), "s", ""); why == nil || time.Since(begun) != placeWait {
+			t.Errorf("the next use of the same request: got %+v after %v, want an error at once", why, time.Since(begun)-placeWait)
+		}
+		time.Sleep(refusedFor + time.Second)
+		begun = time.Now()
+		time.AfterFunc(placeWait/2, release)
+		if tools := p.Of("dave").Tools(t.Context(), ""); tools == nil {
+			t.Error("no tools after a place became free")
+		}
+		if waited := time.Since(begun); waited != placeWait/2 {
+			t.Errorf("waited %v, want the place after %v", waited, placeWait/2)
+		}
+	})
+}
+
+// TestPool_runKeepsServers: the servers of a program that runs make room for those of others
+// only after programs without one, and after runRest.
+func TestPool_runKeepsServers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPool(t, PoolOptions{Max: 2, Idle: time.Hour})
+		done := p.Of("alice").Hold()
+		p.Of("alice").Tools(t.Context(), "")
+		time.Sleep(time.Second)
+		p.Of("bob").Tools(t.Context(), "")
+		p.Of("carol").Tools(t.Context(), "")
+		synctest.Wait()
+		if r.count("close alice") != 0 || r.count("close bob") != 1 {
+			t.Errorf("events %q, want bob's servers closed, who has no program", r.events)
+		}
+		held := p.Of("carol").Hold()
+		if why := p.Of("dave").Unavailable(t.Context(), "s", ""); why == nil {
+			t.Error("a place of a program that has just called was free")
+		}
+		time.Sleep(runRest)
+		p.Of("dave").Tools(t.Context(), "")
+		synctest.Wait()
+		if r.count("close alice") != 1 || r.count("close carol") != 0 {
+			t.Errorf("events %q, want alice's servers closed, whose program has not called for longest", r.events)
+		}
+		p.Of("carol").Tools(t.Context(), "")
+		time.Sleep(2 * time.Hour)
+		if r.count("close carol") != 0 {
+			t.Errorf("events %q, want carol's servers open as long as the program runs", r.events)
+		}
+		held()
+		done()
+		time.Sleep(2 * time.Hour)
+		if r.count("close carol") != 1 || len(p.runs) != 0 {
+			t.Errorf("events %q, %d runs, want carol's servers closed after the program", r.events, len(p.runs))
+		}
+	})
+}
+
+// TestPool_waitingCallsGetPlaces: a call that waits gets a place that Renew frees, and one whose
+// servers have rested for long enough by then.
+func TestPool_waitingCallsGetPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for what, c := range map[string]struct{ free, waits time.Duration }{"renewed": {time.Second, time.Second}, "rested": {time.Hour, placeWait}} {
+			p, _ := newPool(t, PoolOptions{Max: 1})
+			done := p.Of("alice").Hold()
+			p.Of("alice").Tools(t.Context(), "")
+			time.Sleep(runRest - 2*time.Second)
+			time.AfterFunc(c.free, func() { p.Renew("alice") })
+			begun := time.Now()
+			if p.Of("bob").Tools(t.Context(), "") == nil || time.Since(begun) != c.waits {
+				t.Errorf("%s: no place after %v, want one after %v", what, time.Since(begun), c.waits)
+			}
+			done()
+		}
+		time.Sleep(2 * time.Hour) // for the timers of Renew
+	})
 }
 
 func TestPool_renew(t *testing.T) {
@@ -227,42 +300,91 @@ func TestPool_openFails(t *testing.T) {
 	}
 }
 
-// TestPool_evictionIsSlow checks that a call of an owner waits no longer than its context
-// for the servers of another owner to end.
-func TestPool_evictionIsSlow(t *testing.T) {
+// hanging returns a pool whose servers take a time to end, by owner.
+func hanging(t *testing.T, limit int, end map[string]time.Duration) (*Pool, *recorder, func() (most int)) {
 	r := &recorder{block: make(chan struct{})}
-	closing := make(chan struct{})
-	p := NewPool(PoolOptions{Max: 1, Open: func(owner string) (Servers, func() error, error) {
-		s, end, err := r.open(owner)
-		return s, func() error { <-closing; return end() }, err
+	live, most := 0, 0
+	p := NewPool(PoolOptions{Max: limit, Open: func(owner string) (Servers, func() error, error) {
+		s, ended, err := r.open(owner)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		live++
+		most = max(most, live)
+		return s, func() error {
+			time.Sleep(end[owner])
+			r.mu.Lock()
+			live--
+			r.mu.Unlock()
+			return ended()
+		}, err
 	}})
 	t.Cleanup(p.Close)
-	if _, release, err := p.use(t.Context(), "alice"); err != nil {
-		t.Fatal(err)
-	} else {
-		release()
+	return p, r, func() int {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return most
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	done := make(chan error, 1)
-	go func() {
-		_, _, err := p.use(ctx, "bob")
-		done <- err
-	}()
-	select {
-	case err := <-done:
-		if !errors.Is(err, context.DeadlineExceeded) || r.count("open bob") != 0 {
-			t.Errorf("got %v, events %q", err, r.events)
+}
+
+// TestPool_serversHang: servers that do not end delay their own owner, and others only if
+// those of as many owners as there are places do not end.
+func TestPool_serversHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const end = 5 * time.Second
+		p, r, most := hanging(t, 1, map[string]time.Duration{"alice": end, "bob": end})
+		for _, c := range []struct {
+			owner string
+			waits time.Duration
+		}{
+			{"alice", 0},
+			{"bob", 0},
+			{"alice", end}, // for her own, and bob's have no place to end before
+			{"carol", end}, // bob's have not ended
+			{"dave", end},  // alice's have not ended
+			{"carol", 0},
+			{"dave", 0},
+		} {
+			begun := time.Now()
+			inUse(t, p, c.owner)()
+			if waited := time.Since(begun); waited != c.waits {
+				t.Errorf("%s waited %v, want %v; events %q", c.owner, waited, c.waits, r.events)
+			}
+			synctest.Wait()
 		}
-		close(closing)
-	case <-time.After(5 * time.Second):
-		close(closing)
-		t.Fatal("bob waits for the end of alice's servers")
-	}
-	polltest.Until(t, 5*time.Second, "bob's servers are open", func() bool { return r.count("open bob") == 1 })
-	if r.count("close alice") != 1 {
-		t.Errorf("events %q", r.events)
-	}
+		inUse(t, p, "alice")()
+		inUse(t, p, "bob")()
+		ctx, cancel := context.WithTimeout(t.Context(), end/2)
+		defer cancel()
+		if _, _, err := p.use(ctx, "alice"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a call that ends while it waits: got %v", err)
+		}
+		if n := most(); n > 2 {
+			t.Errorf("servers of %d owners at once, want 2 at most", n)
+		}
+	})
+}
+
+// TestPool_neverEnds: an owner whose servers never end gets an error, and others get servers.
+func TestPool_neverEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, _, most := hanging(t, 2, map[string]time.Duration{"alice": time.Hour})
+		inUse(t, p, "alice")()
+		for range 20 {
+			begun := time.Now()
+			for _, owner := range []string{"bob", "carol", "dave"} {
+				inUse(t, p, owner)()
+			}
+			if waited := time.Since(begun); waited != 0 {
+				t.Errorf("others waited %v", waited)
+			}
+			if why := p.Of("alice").Unavailable(t.Context(), "s", ""); why == nil || !strings.Contains(why.Message, "has not ended yet") {
+				t.Errorf("alice, whose servers have not ended: got %+v", why)
+			}
+		}
+		if n := most(); n > 4 {
+			t.Errorf("servers of %d owners at once, want 4 at most", n)
+		}
+	})
 }
 
 // TestPool_renewWhileOpening renews servers that then fail to open, and checks that the pool

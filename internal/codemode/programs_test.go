@@ -158,6 +158,26 @@ func TestPrograms_servers(t *testing.T) {
 	}
 }
 
+// TestPrograms_dotInName: a name in brackets may be a tool with its server, or a server with a dot in
+// its name.
+func TestPrograms_dotInName(t *testing.T) {
+	w := newWorld(t, mcpkit.Trusted, Options{}, "My-Server.x", "alpha")
+	l := newConn(t)
+	for _, tc := range []struct{ language, code, want string }{
+		{"python", `print(tools["My-Server.x"].add(a=1), tools["My-Server.x"]["add"](a=2), tools["alpha.add"](a=3), tools["My-Server.x.add"](a=4))`, "{'sum': 1} {'sum': 2} {'sum': 3} {'sum': 4}\n"},
+		{"python", `print(hasattr(tools["My-Server.x"], "_repr_html_"), tools.My_Server_x.add(a=5))`, "False {'sum': 5}\n"},
+		{"python", `print(repr(tools.alpha["get.it"]), repr(tools["My-Server.x"]["add"]))
+try: tools.alpha.get.it
+except AttributeError as e: print(e)`, "tools.alpha['get.it'] tools['My-Server.x'].add\nthe tool alpha.get has no attribute 'it': call it first, as in r = tools.alpha.get(name=value); r['it']. If there is a tool 'get.it', it is tools.alpha['get.it']\n"},
+		{"javascript", `console.log(await tools["My-Server.x"].add({a: 1}), await tools["My-Server.x"]["add"]({a: 2}), await tools["alpha.add"]({a: 3}), await tools["My-Server.x.add"]({a: 4}))`, "{ sum: 1 } { sum: 2 } { sum: 3 } { sum: 4 }\n"},
+		{"javascript", `console.log(String(tools["alpha.add"]), await tools.My_Server_x.add({a: 5}))`, "alpha.add { sum: 5 }\n"},
+	} {
+		if got := program(t, l, tc.language, tc.code, w.Begin(Identity{})); got != tc.want {
+			t.Errorf("%s: got %q, want %q", tc.code, got, tc.want)
+		}
+	}
+}
+
 // TestPrograms_mistakes makes the mistakes that models make.
 func TestPrograms_mistakes(t *testing.T) {
 	w := newWorld(t, mcpkit.Trusted, Options{}, "my-server")
@@ -172,6 +192,17 @@ func TestPrograms_mistakes(t *testing.T) {
 		// Absent arguments.
 		{"python", "print(tools.my_server.add(a=1, b=..., note=...), call_tool('my_server.add', {'a': 1, 'b': ...}))", "{'sum': 1} {'sum': 1}\n"},
 		{"python", caught("tools.my_server.add(1)"), "TypeError: tools.my_server.add takes keyword arguments: tools.my_server.add(*, a: int, b: int = 1, many: list[str] = ..., note: str = ...) -> Any\n"},
+		// A tool is taken for its result.
+		{"python", caught("tools.my_server.add.sum") + "\n" + caught("tools.my_server.add['sum']"),
+			"AttributeError: the tool my_server.add has no attribute 'sum': call it first, as in r = tools.my_server.add(name=value); r['sum']. If there is a tool 'add.sum', it is tools.my_server['add.sum']\n" +
+				"TypeError: the tool my_server.add has no items: call it first, as in r = tools.my_server.add(name=value); r['sum']. If there is a tool 'add.sum', it is tools.my_server['add.sum']\n"},
+		{"javascript", "try { await tools.my_server.add.sum } catch (e) { console.log(String(e)) }; try { await tools.my_server.get.price({}) } catch (e) { console.log(String(e)) }",
+			"TypeError: the tool my_server.add has no property sum: call it first, as in r = await tools.my_server.add({name: value}); r[\"sum\"]. If there is a tool \"add.sum\", it is tools.my_server[\"add.sum\"]\n" +
+				"TypeError: the tool my_server.get has no property price: call it first, as in r = await tools.my_server.get({name: value}); r[\"price\"]. If there is a tool \"get.price\", it is tools.my_server[\"get.price\"]\n"},
+		{"javascript", "const { inspect } = require('util'); const t = tools.my_server.add; console.log(typeof inspect(t), t.name, t.length, JSON.stringify({t}), await Promise.resolve(t) === t)", "string add 0 {} true\n"},
+		{"javascript", "const t = tools['my-server.add']; console.log(t, [t], new Error('x', {cause: t}).cause === t, tools.my_server.add.message)", "[Function: add] [ [Function: add] ] true undefined\n"},
+		{"javascript", "tools.my_server.add", "tools.my_server.add\n"},
+		{"python", "import copy; print(copy.copy(tools.my_server.add), hasattr(tools.my_server.add, '__array__'))\n" + caught("list(tools.my_server.add)"), "tools.my_server.add False\nTypeError: 'Tool' object is not iterable\n"},
 		// A server is described, by its name or by itself.
 		{"python", "print('Does version.' in tools.describe('my_server'), tools.describe('my_server') == tools.describe(tools.my_server) == await tools.describe('my-server'))", "True True\n"},
 		{"javascript", "const d = await tools.describe('my_server'); console.log(d.includes('Does version.'), d === await tools.describe(tools.my_server))", "true true\n"},

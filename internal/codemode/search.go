@@ -5,9 +5,12 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/visible"
 )
@@ -34,8 +37,15 @@ type Entry struct {
 	Parameters       []parameter `json:"parameters,omitempty"`
 }
 
-// Named returns the name of the tool with its mark.
-func (e Entry) Named() string { return strings.TrimSpace(e.Name + " " + e.Mark) }
+// Named returns the name of the tool with its mark. A name that is no word is quoted: it could have
+// a mark of its own.
+func (e Entry) Named() string {
+	name := e.Name
+	if !isWord(name) {
+		name = strconv.Quote(visible.Line(name))
+	}
+	return strings.TrimSpace(name + " " + e.Mark)
+}
 
 func entryOf(t Tool) Entry {
 	return Entry{Name: t.Server + "." + t.Name, Server: t.Server, ServerIdentifier: serverIdentifier(t.Server), Identifier: identifier(t.Name)}
@@ -211,27 +221,19 @@ func NamesOf(tools []Entry) []string {
 	return names
 }
 
-// missingWait bounds the wait for the reasons of servers without tools.
-const missingWait = 5 * time.Second
+// missingWait bounds the wait for the reasons of servers without tools. It is longer than that for a
+// place, which may be the reason.
+const missingWait = placeWait + time.Second
 
 // Missing returns notes about the servers whose tools a search for query could not find,
 // because they cannot be used now. A server has a sentence with the reason and what the
 // user can do about it if the query is empty or names the server. The others have one
-// note with their names. Missing does not wait for servers to start.
+// note with their names, and so have the tools that are withheld and that the query may mean.
+// Missing does not wait for servers to start.
 func (b *Broker) Missing(ctx context.Context, query string) (notes []string) {
 	ctx, cancel := context.WithTimeout(ctx, missingWait)
 	defer cancel()
-	listed := make(map[string]bool)
-	for _, t := range b.o.Servers.Tools(ctx, "") {
-		listed[t.Server] = true
-	}
-	servers := slices.DeleteFunc(slices.Clone(b.o.Servers.Names()), func(s string) bool { return listed[s] })
-	reasons := make([]*Error, len(servers))
-	var asked sync.WaitGroup // a reason may take the whole wait
-	for i, server := range servers {
-		asked.Go(func() { reasons[i] = b.o.Servers.Unavailable(ctx, server, "") })
-	}
-	asked.Wait()
+	servers, reasons := b.unlisted(ctx)
 	words := queryWords(query[:min(len(query), maxQuery)])
 	var unavailable, untrusted, starting []string
 	for i, why := range reasons {
@@ -264,7 +266,59 @@ func (b *Broker) Missing(ctx context.Context, query string) (notes []string) {
 	if len(starting) > 0 {
 		notes = append(notes, "Still starting: "+list(starting)+". Search again in a moment.")
 	}
+	if withheld := b.withheld(ctx, words); len(withheld) > 0 {
+		notes = append(notes, "Withheld: "+list(withheld)+". Describe one of these tools to see why.")
+	}
 	return notes
+}
+
+// withheld returns the names of the tools that servers have and that are not offered, and
+// that have one of the words.
+func (b *Broker) withheld(ctx context.Context, words []string) (names []string) {
+	for _, server := range b.o.Servers.Names() {
+		for _, name := range b.o.Servers.Withheld(ctx, server) {
+			t := Tool{Server: server, Tool: &mcp.Tool{Name: name}}
+			if len(words) == 0 || scoreOf(t, words) > 0 {
+				names = append(names, visible.Text(server+"."+name))
+			}
+		}
+	}
+	return names
+}
+
+// unlisted returns the servers without tools, and why each has none: nil if the server works and
+// offers none.
+func (b *Broker) unlisted(ctx context.Context) (servers []string, reasons []*Error) {
+	listed := make(map[string]bool)
+	for _, t := range b.o.Servers.Tools(ctx, "") {
+		listed[t.Server] = true
+	}
+	servers = slices.DeleteFunc(slices.Clone(b.o.Servers.Names()), func(s string) bool { return listed[s] })
+	reasons = make([]*Error, len(servers))
+	var asked sync.WaitGroup // a reason may take the whole wait
+	for i, server := range servers {
+		asked.Go(func() { reasons[i] = b.o.Servers.Unavailable(ctx, server, "") })
+	}
+	asked.Wait()
+	return servers, reasons
+}
+
+// starting returns a note about the servers that are still starting, any of which may have a tool
+// that was not found; "" if there is none.
+func (b *Broker) starting(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(ctx, missingWait)
+	defer cancel()
+	servers, reasons := b.unlisted(ctx)
+	var starting []string
+	for i, why := range reasons {
+		if why != nil && why.starting {
+			starting = append(starting, visible.Text(servers[i]))
+		}
+	}
+	if len(starting) == 0 {
+		return ""
+	}
+	return "Still starting: " + list(starting) + ". Try again in a moment."
 }
 
 // namesServer reports whether a word of a query is in the name of a server.

@@ -63,6 +63,13 @@ func (s gatewayServers) Unavailable(ctx context.Context, server, tool string) *E
 	return nil
 }
 
+func (s gatewayServers) Withheld(_ context.Context, server string) []string {
+	return s.g.LeftOut(server)
+}
+
+// Hold does nothing: the servers of a gateway end with it.
+func (s gatewayServers) Hold() (release func()) { return func() {} }
+
 func (s gatewayServers) Call(ctx context.Context, t Tool, arguments json.RawMessage) (*mcp.CallToolResult, error) {
 	res, err := s.g.CallTool(ctx, gateway.ServerTool{Server: t.Server, Definition: t.Definition, Tool: t.Tool}, arguments)
 	if err != nil {

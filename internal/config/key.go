@@ -162,7 +162,7 @@ func (f *flagText) Type() string {
 	case "string":
 		return "text"
 	case "volumes":
-		return "host:box[:ro]"
+		return "host:box[:opt]"
 	}
 	return f.kind
 }

@@ -3,10 +3,10 @@
 //
 // Each box has one server at a time, which holds the connection to its agent. The other
 // servers find the box by the note that its server has written down with it, and send calls
-// to that server. When the server is gone, any of them takes the box over.
+// to that server. When the server is gone, any of them adopts the box.
 //
 // This package has the types and the checks. internal/server (forward.go) sends calls to other
-// servers, internal/box (fleet.go) finds boxes and takes them over, internal/engine/kube
+// servers, internal/box (fleet.go) finds boxes and adopts them, internal/engine/kube
 // (fleet.go) keeps what they know in the cluster.
 //
 // Notes and addresses come from outside of the process. Readers of a Text check what it says;
@@ -31,8 +31,8 @@ import (
 // MaxText bounds the text of a Note, in bytes.
 const MaxText = 16 << 10
 
-// ErrChanged means that a guest has changed since it was found: another server may have taken
-// it over. The caller looks for it again.
+// ErrChanged means that a guest has changed since it was found: another server may have
+// adopted it. The caller looks for it again.
 var ErrChanged = errors.New("the guest has changed since it was found")
 
 // A Fleet is the servers that share the boxes of an engine, as one of them sees it. All
@@ -56,13 +56,13 @@ type Fleet interface {
 	// only after repeated calls, since one missed renewal is not enough.
 	Server(ctx context.Context, name string) (Server, error)
 
-	// TakeOver makes a guest that was found one of this server. The agent is in the middle
+	// Adopt makes a guest that was found one of this server. The agent is in the middle
 	// of a stream, as after engine.Recoverer.Recover. The error wraps ErrChanged if the
 	// guest has changed since it was found, and those of Recover otherwise.
-	TakeOver(ctx context.Context, g Guest) (engine.Guest, error)
+	Adopt(ctx context.Context, g Guest) (engine.Guest, error)
 
 	// Leave releases a guest of this server without ending it, so that another server can
-	// take it over.
+	// adopt it.
 	Leave(ctx context.Context, guest string) error
 }
 

@@ -28,7 +28,7 @@ type call struct {
 
 	ctx     context.Context // ends with the call; carries the values of the first request
 	cancel  context.CancelCauseFunc
-	pending chan *pendingInput // requests for input from a modern client
+	pending chan *pendingInput // requests for input to a modern client
 	done    chan outcome       // capacity 1
 
 	mu       sync.Mutex
@@ -83,7 +83,7 @@ func (g *Gateway) forward(ctx context.Context, server string, from client, sessi
 			defer stop()
 			defer end()
 			var res mcp.Result
-			err := g.start(c.ctx, s)
+			err := g.awaitInstall(c.ctx, s)
 			if err == nil {
 				res, err = do(context.WithValue(mcpkit.WithCapabilities(c.ctx, from.caps), callKey{}, c), s, c)
 			}

@@ -19,8 +19,8 @@ import (
 // otherwise answer for the resource of another.
 type claims[T any] map[string]map[string]*T
 
-// owner returns the server that alone lists an item, or "".
-func (c claims[T]) owner(uri string) string {
+// soleServer returns the server that alone lists an item, or "".
+func (c claims[T]) soleServer(uri string) string {
 	if len(c[uri]) != 1 {
 		return ""
 	}
@@ -108,8 +108,8 @@ func namesScheme(template string) bool {
 // no scheme count only if no other template matches: a server could otherwise take away
 // the resources of all others.
 //
-// No other template wins over one that is less specific: a server could otherwise answer
-// for the resource of another.
+// Specificity does not decide between other templates: a server could otherwise answer for the
+// resource of another.
 func (g *Gateway) resourceServers(uri string) []string {
 	g.mu.Lock()
 	servers, templates := g.resources.servers(uri), g.compiled

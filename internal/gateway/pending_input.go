@@ -97,7 +97,7 @@ func (p *pendingInputs) add(q *pendingInput) (result *inputRequired, ok bool) {
 }
 
 var errNotPending = &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams,
-	Message: "the call that requested input is not pending: it has ended, was answered already or belongs to another client; repeat the call without requestState"}
+	Message: "the call that requested input is not pending: it has ended, was answered already, belongs to another user, or was made with other arguments; repeat the call without requestState"}
 
 // resume returns the call that a request continues, and its pending input; nil if the
 // request starts a new call. The call may have ended, and then has its outcome. An answer

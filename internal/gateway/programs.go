@@ -120,7 +120,7 @@ func (g *Gateway) WhyUnavailable(ctx context.Context, server, tool string) *Unav
 	if tool != "" {
 		pause = retryCallAfter
 	}
-	if failed && f.dueAfter(pause) && g.allowed(server) {
+	if failed && f.dueAfter(pause) && g.mayRetry(server) {
 		g.relist(ctx, server, pause)
 	}
 	g.mu.Lock()

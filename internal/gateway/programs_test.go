@@ -411,3 +411,39 @@ func TestWhyUnavailable_TriesAgain(t *testing.T) {
 		t.Error("no tools")
 	}
 }
+
+// TestWhyUnavailable_ChangedAfterFailure: a server that failed, and changed since, needs its user's
+// approval: programs and clients read that, rather than the failure.
+func TestWhyUnavailable_ChangedAfterFailure(t *testing.T) {
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Error(w, "down", http.StatusServiceUnavailable)
+	}))
+	t.Cleanup(web.Close)
+	var changed atomic.Bool
+	o := options(t.TempDir(), mcpkit.Trusted)
+	o.Servers.Config.Servers = []*mcpjson.Server{{Name: "late", Transport: mcpjson.TransportHTTP, URL: mcpjson.Literal(web.URL)}}
+	o.Servers.Trust = func(context.Context, *mcpjson.Server) (mcpkit.Trust, error) {
+		if changed.Load() {
+			return mcpkit.Untrusted, errors.Join(mcpkit.ErrUntrusted, mcpkit.ErrChanged)
+		}
+		return mcpkit.Trusted, nil
+	}
+	g, s := register(t, o)
+	t.Cleanup(func() { g.Close() })
+	p := join(t, s, "ann", "2025-11-25", false)
+	g.ServerTools(t.Context(), "late")
+	if why := g.WhyUnavailable(t.Context(), "late", "say"); why == nil || why.Reason != ReasonFailed {
+		t.Fatalf("a server that is down: %+v", why)
+	}
+	changed.Store(true)
+	g.mu.Lock()
+	f := g.failed["late"]
+	f.at = time.Now().Add(-time.Minute)
+	g.failed["late"] = f
+	g.mu.Unlock()
+	const want = `The server "late" is not trusted any more: its definition or a file that it runs has changed`
+	wantTrouble(t, p, "late__say", want)
+	if why := g.WhyUnavailable(t.Context(), "late", "say"); why == nil || why.Reason != ReasonUntrusted || !strings.HasPrefix(why.Text, want) {
+		t.Errorf("got %+v, want %q", why, want)
+	}
+}

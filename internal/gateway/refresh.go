@@ -89,7 +89,7 @@ func (g *Gateway) endAttempt(server string, state *refreshState) (again bool) {
 	return again
 }
 
-// pause waits, until the gateway closes.
+// pause waits for d, or until the gateway closes.
 func (g *Gateway) pause(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -133,7 +133,7 @@ func (g *Gateway) startForList(server string) error {
 	select {
 	case g.startSlots <- struct{}{}:
 		defer func() { <-g.startSlots }()
-		return g.start(g.ctx, s)
+		return g.awaitInstall(g.ctx, s)
 	case <-g.ctx.Done():
 		return context.Cause(g.ctx)
 	}
@@ -150,7 +150,7 @@ func (g *Gateway) retry() {
 	}
 	g.mu.Unlock()
 	for _, server := range due {
-		if g.allowed(server) {
+		if g.mayRetry(server) {
 			g.refresh(server)
 		}
 	}
@@ -160,6 +160,23 @@ func (g *Gateway) retry() {
 func (g *Gateway) allowed(server string) bool {
 	s, err := g.manager.Session(server)
 	return err == nil && s.Allowed(g.ctx) == nil
+}
+
+// mayRetry reports whether a server that has failed may be tried again. If it is refused now, that
+// becomes its failure: the user can do something about it.
+func (g *Gateway) mayRetry(server string) bool {
+	s, err := g.manager.Session(server)
+	if err != nil {
+		return false
+	}
+	err = s.Allowed(g.ctx)
+	g.mu.Lock()
+	known := g.failed[server]
+	g.mu.Unlock()
+	if err != nil && isRefusal(err) && known.text != err.Error() {
+		g.markFailed(server, err)
+	}
+	return err == nil
 }
 
 // isRefusal reports whether err means that the server needs the user's approval. A name

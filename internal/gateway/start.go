@@ -6,17 +6,17 @@ import (
 	"github.com/glovebox-dev/glovebox/mcpkit"
 )
 
-// A start is the start of a server that its command may download first.
+// A start is the start of a server whose command may download it first.
 type start struct {
 	done chan struct{} // closed when the server runs or has failed
 	err  error         // valid after done is closed
 }
 
-// start starts a server that its command may download first, and waits until it runs. If
-// ctx ends, the start continues: a package manager that is killed while it installs a
-// package can leave a cache with which the package never starts again. Requests start
-// all other servers.
-func (g *Gateway) start(ctx context.Context, s *mcpkit.Session) error {
+// awaitInstall starts a server whose command may download it first, and waits until it runs. If
+// ctx ends, the start continues: a package manager that is killed while it installs a package
+// can leave a cache with which the package never starts again. For all other servers it does
+// nothing: requests start them.
+func (g *Gateway) awaitInstall(ctx context.Context, s *mcpkit.Session) error {
 	if !s.Definition().MayInstall() {
 		return nil
 	}

@@ -197,7 +197,7 @@ func (g *Gateway) resolveRef(ref *mcp.CompleteReference) (server string, own *mc
 			server, copied.Name = of[0], of[1]
 		}
 	case "ref/resource":
-		server = cmp.Or(g.templates.owner(ref.URI), g.resources.owner(ref.URI))
+		server = cmp.Or(g.templates.soleServer(ref.URI), g.resources.soleServer(ref.URI))
 		ok = server != ""
 	}
 	return server, &copied, ok

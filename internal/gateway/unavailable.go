@@ -48,7 +48,7 @@ func (g *Gateway) whyUnavailable(ctx context.Context, tool string) string {
 		return why
 	}
 	server, f, failed := g.unavailable(tool)
-	if failed && f.due() && g.allowed(server) {
+	if failed && f.due() && g.mayRetry(server) {
 		listed := make(chan struct{})
 		g.refreshThen(server, sync.OnceFunc(func() { close(listed) }))
 		timer := time.NewTimer(listWait)
@@ -61,8 +61,8 @@ func (g *Gateway) whyUnavailable(ctx context.Context, tool string) string {
 		if g.HasTool(tool) {
 			return ""
 		}
-		server, f, failed = g.unavailable(tool)
 	}
+	server, f, failed = g.unavailable(tool)
 	switch {
 	case server == "":
 		return ""

@@ -34,7 +34,7 @@ var figures = []struct {
 	{access, "unreachable for a day", []string{"internal/server/auth.staleAfter"}},
 
 	{access, "| rollbacks of one box | 1 |", nil}, // TestRollBack_OneAtATime
-	{access, "too full for less than five minutes", []string{"internal/cli.diskDoubt"}},
+	{access, "too full for less than five minutes", []string{"internal/cli.diskGrace"}},
 	{access, "`--disk-reserve-mb`, at most 256 MB)", []string{"internal/box/snapshot.sweepFree"}},
 	{access, "and 32 more | the oldest of the address", []string{"internal/server.newPlaces"}},
 	{access, "(IPv6: /64)", nil}, // TestNetwork_OfAnAddress

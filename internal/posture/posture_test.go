@@ -20,7 +20,7 @@ func sentry() (server, f Facts) {
 		Capabilities: serverCaps, Bounding: serverCaps, NoNewPrivs: true, MemoryGroup: "/",
 	}
 	f = Facts{
-		Role: Sentry, UID: firstOwn + 7, GID: firstOwn + 7, UserNamespace: "user:[2]", UIDMap: []string{"0 1879048199 1"},
+		Role: Sentry, UID: firstOwn + 7, GID: firstOwn + 7, UserNamespace: "user:[2]", UIDMap: []string{"0 1879048199 1", "1000 1000 1"},
 		Namespaces:   []string{"cgroup:[9]", "ipc:[2]", "mnt:[2]", "net:[2]", "pid:[2]", "uts:[2]"},
 		Capabilities: []string{"SYS_PTRACE"}, Bounding: []string{"SYS_PTRACE"}, Seccomp: true, NoNewPrivs: true, MemoryGroup: "/box", OOMScoreAdj: 500,
 	}
@@ -36,7 +36,9 @@ func TestCheck_FindsEachDifference(t *testing.T) {
 		t.Fatalf("server as promised: %q", got)
 	}
 	for want, change := range map[string]func(*Facts){
-		"user 0 and group":            func(f *Facts) { f.UID = 0 },
+		"user 0 and group":            func(f *Facts) { f.UID, f.UIDMap = 0, nil },
+		"maps [\"0 0 4294967295\"]":   func(f *Facts) { f.UIDMap = []string{"0 0 4294967295"} },
+		"maps [\"0 1879048199 2\"]":   func(f *Facts) { f.UIDMap = []string{"0 1879048199 2"} },
 		"and group 0 instead":         func(f *Facts) { f.GID = 0 },
 		"supplementary groups [4]":    func(f *Facts) { f.Groups = []uint32{4} },
 		"server's user namespace":     func(f *Facts) { f.UserNamespace = "user:[1]" },

@@ -109,6 +109,19 @@ func (f *Facts) enclosed() bool {
 	return !slices.Equal(f.UIDMap, []string{"0 0 4294967295"})
 }
 
+// boxUser is the user of programs in boxes.
+const boxUser = 1000
+
+// mapsOthers reports whether the user namespace of a process has users other than its own and
+// boxUser.
+func (f *Facts) mapsOthers() bool {
+	return slices.ContainsFunc(f.UIDMap, func(line string) bool {
+		var inside, outside, n uint32
+		_, err := fmt.Sscan(line, &inside, &outside, &n)
+		return err != nil || n != 1 || outside != f.UID && outside != boxUser
+	})
+}
+
 // overflow is the user nobody, which is also the id that the kernel shows for one without a
 // mapping.
 const overflow = 65534
@@ -158,6 +171,9 @@ func Check(mode Mode, server, f Facts, groups bool) []string {
 	case own:
 		if !IsSentryUser(f.UID) || f.GID != f.UID {
 			fail("runs as user %d and group %d instead of one of its own", f.UID, f.GID)
+		}
+		if f.mapsOthers() {
+			fail("is in a user namespace that maps %q, more than its own user and user %d", f.UIDMap, boxUser)
 		}
 	case nobody:
 		if want, _ := translate(server.UIDMap, overflow); f.UID != want || f.GID == server.GID {

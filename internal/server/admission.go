@@ -10,11 +10,11 @@ type admission struct {
 	giveBack func(places int64) // nil without places
 	freeBody func()             // called once, when nothing is held any more
 
-	mu         sync.Mutex
-	posting    bool  // guarded by mu: the POST has not returned
-	registered bool  // guarded by mu: the requests have begun, and answered is called for each
-	requests   int64 // guarded by mu: without an answer
-	places     int64 // guarded by mu
+	mu       sync.Mutex
+	posting  bool  // guarded by mu: the POST has not returned
+	begun    bool  // guarded by mu: the requests have begun, and answered is called for each
+	requests int64 // guarded by mu: without an answer
+	places   int64 // guarded by mu
 }
 
 // admit gives the POST its places. There may be fewer than requests.
@@ -24,11 +24,11 @@ func (a *admission) admit(requests, places int64, giveBack func(places int64)) {
 	a.requests, a.places, a.giveBack = requests, places, giveBack
 }
 
-// register says that the requests have begun. Without it they end with the POST.
-func (a *admission) register() {
+// begin says that the requests have begun. Without it they end with the POST.
+func (a *admission) begin() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.registered = true
+	a.begun = true
 }
 
 // answered says that one of the requests has ended.
@@ -42,7 +42,7 @@ func (a *admission) answered() {
 func (a *admission) leave() {
 	a.mu.Lock()
 	a.posting = false
-	if !a.registered {
+	if !a.begun {
 		a.requests = 0
 	}
 	a.settle()

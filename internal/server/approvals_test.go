@@ -42,6 +42,10 @@ func (d *diary) Tools(context.Context, string) (all []codemode.Tool) {
 
 func (d *diary) Unavailable(context.Context, string, string) *codemode.Error { return nil }
 
+func (d *diary) Withheld(context.Context, string) []string { return nil }
+
+func (d *diary) Hold() (release func()) { return func() {} }
+
 func (d *diary) Call(_ context.Context, t codemode.Tool, arguments json.RawMessage) (*mcp.CallToolResult, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

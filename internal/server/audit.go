@@ -33,6 +33,7 @@ func (s *Server) access(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (res mcp.Result, err error) {
 		c := callerOf(ctx, req)
 		isCall, tool := false, ""
+		var atLimit, noScope *jsonrpc.Error // refuse the call
 		switch r := req.(type) {
 		case *mcp.CallToolRequest:
 			isCall = true
@@ -48,18 +49,25 @@ func (s *Server) access(next mcp.MethodHandler) mcp.MethodHandler {
 			start := time.Now()
 			res, err = nil, errPanicked // until next returns
 			defer func() {
-				if !repeated(ctx, res) {
+				switch {
+				case atLimit != nil:
+					s.auditRefused(c, tool, "calls", atLimit)
+				case noScope != nil:
+					s.auditRefused(c, tool, "insufficient_scope", noScope)
+				case !repeated(ctx, res):
 					s.audit(c, tool, record, start, res, err)
 				}
 			}()
 		}
 		if want := s.scopeOf(method, tool); !c.has(want) {
-			return nil, scopeError(want)
+			noScope = scopeError(want)
+			return nil, noScope
 		}
 		if isCall {
 			owner := c.owner()
 			if s.quota.take(owner, 1) != noExcess {
-				return nil, tools.TooManyCalls(s.opts.Limits.OwnerCalls)
+				atLimit = tools.TooManyCalls(s.opts.Limits.OwnerCalls)
+				return nil, atLimit
 			}
 			defer s.quota.give(owner, 1)
 			if c.id != nil && s.opts.Tools.Approvals != nil {
@@ -101,8 +109,21 @@ func (s *Server) listed(tool string) string {
 	return ""
 }
 
+// auditRefused logs a call that was refused for a reason before the tool got it. Each owner gets
+// few lines of a reason, since such a call costs its client nothing.
+func (s *Server) auditRefused(c *caller, tool, reason string, e *jsonrpc.Error) {
+	if omitted, ok := s.refusedLines.Allow(refusalKey{c.account, reason}); ok {
+		s.auditCall(c, tool, &tools.Record{}, time.Now(), nil, e, omitted)
+	}
+}
+
 // audit logs a call: caller, tool, box and outcome, never arguments or results.
 func (s *Server) audit(c *caller, tool string, record *tools.Record, start time.Time, res mcp.Result, err error) {
+	s.auditCall(c, tool, record, start, res, err, 0)
+}
+
+// auditCall is audit after omitted such lines that were left out.
+func (s *Server) auditCall(c *caller, tool string, record *tools.Record, start time.Time, res mcp.Result, err error, omitted int64) {
 	if s.opts.Audit == nil {
 		return
 	}
@@ -124,12 +145,20 @@ func (s *Server) audit(c *caller, tool string, record *tools.Record, start time.
 			how = outcomeRefused
 		}
 	}
-	s.opts.Audit.Info("call", logkey.Who, c.who(s.opts.Auth != nil), logkey.Tool, tool, logkey.Box, record.Box(), logkey.Outcome, string(how), logkey.Code, code,
-		logkey.DurationMS, time.Since(start).Milliseconds(), logkey.Remote, c.remote, logkey.Request, c.request)
+	s.opts.Audit.Info("call", withOmitted(omitted, logkey.Who, c.who(s.opts.Auth != nil), logkey.Tool, tool, logkey.Box, record.Box(), logkey.Outcome, string(how),
+		logkey.Code, code, logkey.DurationMS, time.Since(start).Milliseconds(), logkey.Remote, c.remote, logkey.Request, c.request)...)
+}
+
+// withOmitted adds the number of lines that were left out before, if there are any.
+func withOmitted(omitted int64, attrs ...any) []any {
+	if omitted > 0 {
+		attrs = append(attrs, logkey.Omitted, omitted)
+	}
+	return attrs
 }
 
 // auditUnhandled logs a call that was refused before it reached our handlers: the SDK
-// refuses parameters that it cannot decode.
+// refuses parameters that it cannot decode. Each caller gets few such lines.
 func (s *Server) auditUnhandled(cl *call, e *jsonrpc.Error) {
 	tool := cl.method
 	switch {
@@ -140,18 +169,20 @@ func (s *Server) auditUnhandled(cl *call, e *jsonrpc.Error) {
 	case cl.method != readResource:
 		return
 	}
-	s.audit(cl.caller, tool, &tools.Record{}, time.Now(), nil, e)
+	s.auditRefused(cl.caller, tool, "parameters", e)
 }
 
-// auditBounded logs a request that was refused at a limit, or for what its caller may not do.
-// Each caller gets few lines of a reason: it could fill the disk with more.
-func (s *Server) auditBounded(r *http.Request, reason string) {
+// auditRefusal logs a request that was refused: for its token or its scope, or at a limit. Each
+// caller, or address without a token, gets few lines of a reason: it could fill the disk with
+// more, or push the lines about others out of the log.
+func (s *Server) auditRefusal(r *http.Request, reason string) {
 	c := callerIn(r)
 	if s.opts.Audit == nil || c == nil {
 		return
 	}
 	if omitted, ok := s.refusedLines.Allow(refusalKey{c.account, reason}); ok {
-		s.auditRefusal(c, r, reason, omitted)
+		s.opts.Audit.Warn("refused", withOmitted(omitted, logkey.Who, c.who(s.opts.Auth != nil), logkey.Reason, reason, logkey.Method, plainWord(r.Method),
+			logkey.Remote, c.remote, logkey.Request, c.request)...)
 	}
 }
 
@@ -161,16 +192,3 @@ const refusedLineBurst = 5
 
 // A refusalKey identifies the limit for one kind of refusal.
 type refusalKey struct{ account, reason string }
-
-// auditRefusal logs a request that was refused. omitted is the number of such lines that
-// were left out before.
-func (s *Server) auditRefusal(c *caller, r *http.Request, reason string, omitted int64) {
-	if s.opts.Audit == nil {
-		return
-	}
-	attrs := []any{logkey.Who, c.who(s.opts.Auth != nil), logkey.Reason, reason, logkey.Method, plainWord(r.Method), logkey.Remote, c.remote, logkey.Request, c.request}
-	if omitted > 0 {
-		attrs = append(attrs, logkey.Omitted, omitted)
-	}
-	s.opts.Audit.Warn("refused", attrs...)
-}

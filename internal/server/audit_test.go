@@ -18,6 +18,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/box"
 	"github.com/glovebox-dev/glovebox/internal/loglimit"
 	"github.com/glovebox-dev/glovebox/internal/polltest"
+	"github.com/glovebox-dev/glovebox/internal/revision"
 )
 
 // TestAudit: each call and each refusal leaves a line in the audit log. No log at any
@@ -50,6 +51,9 @@ func TestAudit(t *testing.T) {
 	cancel()
 	_, bobs := do(t, "POST", url, p.as("bob", "X-Request-Id", canary), toolCall(7, "run_code", `{"code":"`+canary+`"}`)) // direct
 	do(t, "POST", url, header{"Authorization": "Bearer " + canary + canary + canary}, toolCall(7, "run_code", `{"code":"`+canary+`"}`))
+	modern := p.as("alice", "Accept", mcpAccept, headerVersion, revision.Modern, headerMethod, "resources/read", headerName, "glovebox://session/s/home/user/other.txt")
+	do(t, "POST", url, modern, `{"jsonrpc":"2.0","id":7,"method":"resources/read","params":{"uri":"glovebox://session/s/home/user/`+canary+`.txt","_meta":{"io.modelcontextprotocol/protocolVersion":"`+revision.Modern+`"}}}`)
+	do(t, "POST", url, p.as("alice"), `{"jsonrpc":"2.0","id":7,"method":"`+canary+` print(secret)"}`)
 	do(t, "POST", url+"?token="+canary, header{"Accept": "*/*"}, toolCall(7, "run_code", `{"code":"1"}`))
 
 	want := []string{
@@ -143,24 +147,63 @@ func TestCallQuota_RefusalIsLogged(t *testing.T) {
 	}
 }
 
-// TestAudit_RefusedLinesAreBounded: a caller with a valid token cannot fill the log with
-// requests that it may not make.
+// TestAudit_RefusedLinesAreBounded: neither a caller with a valid token nor an address without
+// one can fill the log with requests that are refused.
 func TestAudit_RefusedLinesAreBounded(t *testing.T) {
 	p := newPeople(t)
+	release, started := make(chan struct{}), make(chan struct{}, 1)
+	_, url := serve(t, p.options(func(o *Options) {
+		o.Limits.Rate, o.Limits.OwnerCalls, o.Extend.Tools = 0, 1, slow(release, started)
+	}))
+	ended := make(chan string, 1)
+	go func() {
+		_, body := do(t, "POST", url, p.as("alice"), toolCall(1, "slow", "{}"))
+		ended <- body
+	}()
+	<-started
+	for _, refused := range []struct {
+		line, value string // a member of the lines
+		headers     header
+		body        string
+		status      int
+	}{
+		{"reason", "insufficient_scope", p.as("monitor"), toolCall(7, "list_contexts", "{}"), 403},
+		{"reason", "unknown", header{"Authorization": "Bearer gbx_guess"}, ping, 401},
+		{"reason", "no_token", nil, ping, 401},
+		{"outcome", "refused", p.as("alice"), toolCall(7, "list_contexts", "{}"), 429},
+		{"outcome", "refused", p.as("bob"), `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":5}}`, 200},
+	} {
+		before := len(p.lines(t))
+		for range 4 * refusedLineBurst {
+			if res, body := do(t, "POST", url, refused.headers, refused.body); res.StatusCode != refused.status {
+				t.Fatalf("%s %s: status %d %s, want %d", refused.line, refused.value, res.StatusCode, body, refused.status)
+			}
+		}
+		lines := p.lines(t)[before:]
+		for _, line := range lines {
+			if line[refused.line] != refused.value {
+				t.Errorf("got the line %v, want one with %s %s", line, refused.line, refused.value)
+			}
+		}
+		if len(lines) == 0 || len(lines) > 2*refusedLineBurst {
+			t.Errorf("%s %s: %d lines of %d refusals, want few", refused.line, refused.value, len(lines), 4*refusedLineBurst)
+		}
+	}
+	close(release)
+	if body := <-ended; !strings.Contains(body, "done") {
+		t.Errorf("the first call: %s", body)
+	}
+}
+
+// TestAudit_BatchOfRefusedCalls: the calls of a batch that its token may not make have few lines.
+func TestAudit_BatchOfRefusedCalls(t *testing.T) {
+	p := newPeople(t)
 	_, url := serve(t, p.options(func(o *Options) { o.Limits.Rate = 0 }))
-	for range 4 * refusedLineBurst {
-		if res, body := do(t, "POST", url, p.as("monitor"), toolCall(7, "list_contexts", "{}")); res.StatusCode != 403 {
-			t.Fatalf("status %d %s, want 403", res.StatusCode, body)
-		}
+	if res, body := do(t, "POST", url, p.as("reader"), batchOf(4*refusedLineBurst, "run_code", "{}")); res.StatusCode != 200 || strings.Count(body, "does not have the scope") != 4*refusedLineBurst {
+		t.Fatalf("got %s %s", res.Status, body)
 	}
-	lines := 0
-	for _, line := range p.lines(t) {
-		if line["reason"] == "insufficient_scope" {
-			lines++
-		}
-	}
-	if lines == 0 || lines > 2*refusedLineBurst {
-		t.Errorf("%d lines of %d refusals, want few", lines, 4*refusedLineBurst)
+	if lines := p.lines(t); len(lines) == 0 || len(lines) > 2*refusedLineBurst {
+		t.Errorf("%d lines of %d refusals, want few: %v", len(lines), 4*refusedLineBurst, lines)
 	}
 }
 
@@ -172,7 +215,7 @@ func TestAudit_RefusedLinesCountOmitted(t *testing.T) {
 		s := New(Options{Audit: slog.New(slog.NewTextHandler(&log, nil))})
 		refuse := func(account, reason string) {
 			c := &caller{account: account}
-			s.auditBounded(httptest.NewRequestWithContext(context.WithValue(t.Context(), callerKey{}, c), "POST", "/mcp", nil), reason)
+			s.auditRefusal(httptest.NewRequestWithContext(context.WithValue(t.Context(), callerKey{}, c), "POST", "/mcp", nil), reason)
 		}
 		for range 3 * refusedLineBurst {
 			refuse("alice", "owner_limit")

@@ -111,15 +111,17 @@ func bearer(r *http.Request, allowBasic bool) (token string, given bool) {
 // refuseUnauthenticated refuses a request without a valid token.
 func (s *Server) refuseUnauthenticated(w http.ResponseWriter, r *http.Request, allowBasic bool, err error) {
 	c := callerIn(r)
-	// The limit slows down guessing, and bounds the log.
+	// The limit slows down guessing.
 	if wait := s.unauthenticated.take(network(c.remote), 1, time.Now()); wait > 0 {
 		s.refuseRate(w, r, nil, wait, "Too many requests without a token that is known")
 		return
 	}
 	refusal, known := errors.AsType[*auth.Refusal](err)
 	if !known {
-		s.auditRefusal(c, r, "unavailable", 0)
-		s.log.Warn("token not verified", logkey.Request, c.request, logkey.Error, err)
+		s.auditRefusal(r, "unavailable")
+		if omitted, ok := s.refusedLines.Allow(refusalKey{c.account, "log"}); ok {
+			s.log.Warn("token not verified", withOmitted(omitted, logkey.Request, c.request, logkey.Error, err)...)
+		}
 		w.Header().Set("Retry-After", "5")
 		s.refuse(w, http.StatusServiceUnavailable, nil, codeRefused, "Tokens cannot be verified at the moment")
 		return
@@ -134,7 +136,7 @@ func (s *Server) refuseUnauthenticated(w http.ResponseWriter, r *http.Request, a
 	if s.opts.Auth.ScopesNeeded() {
 		params = append(params, "scope="+quoted(auth.Use.Public()))
 	}
-	s.auditRefusal(c, r, reason, 0)
+	s.auditRefusal(r, reason)
 	s.challenge(w, r, params)
 	if allowBasic {
 		w.Header().Add("WWW-Authenticate", `Basic realm="glovebox", charset="UTF-8"`)
@@ -149,7 +151,7 @@ func (s *Server) permit(w http.ResponseWriter, r *http.Request, id json.RawMessa
 		return true
 	}
 	text := insufficient(want)
-	s.auditBounded(r, "insufficient_scope")
+	s.auditRefusal(r, "insufficient_scope")
 	s.challenge(w, r, []string{`realm="glovebox"`, `error="insufficient_scope"`, "error_description=" + quoted(text), "scope=" + quoted(want.Public())})
 	s.refuse(w, http.StatusForbidden, id, codeRefused, "Forbidden: "+text)
 	return false

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -476,8 +477,8 @@ func TestRate_OfOwner(t *testing.T) {
 			refused++
 		}
 	}
-	if refused < unauthenticatedBurst || refused >= unauthenticatedBurst+5 {
-		t.Errorf("%d lines of unauthenticated", refused)
+	if refused < refusedLineBurst || refused > 2*refusedLineBurst {
+		t.Errorf("%d lines of unauthenticated, want %d, and one in ten seconds", refused, refusedLineBurst)
 	}
 }
 
@@ -567,6 +568,85 @@ func TestOwnerCalls_Limit(t *testing.T) {
 	if res, body := do(t, "POST", url, p.as("alice"), list); res.StatusCode != 200 {
 		t.Errorf("afterwards: %d %s", res.StatusCode, body)
 	}
+}
+
+// TestRate_NetworkOfAnAddress: requests without a valid token from one /64 share a rate, behind a proxy
+// and in what a connection counts as.
+func TestRate_NetworkOfAnAddress(t *testing.T) {
+	p := newPeople(t)
+	s, url := serve(t, p.options(func(o *Options) { o.BehindProxy = true }))
+	refused := 0
+	for n := range 2 * unauthenticatedBurst {
+		if res, _ := do(t, "POST", url, header{"Accept": mcpAccept, "X-Forwarded-For": fmt.Sprintf("2001:db8:1:2::%x", n)}, ping); res.StatusCode == 429 {
+			refused++
+		}
+	}
+	if refused < unauthenticatedBurst/2 {
+		t.Errorf("%d of %d requests from one network are refused", refused, 2*unauthenticatedBurst)
+	}
+	if res, _ := do(t, "POST", url, header{"Accept": mcpAccept, "X-Forwarded-For": "2001:db8:1:3::1"}, ping); res.StatusCode != 401 {
+		t.Errorf("from another network: %s, want 401", res.Status)
+	}
+	s.connections.mu.Lock()
+	before := len(s.connections.fresh)
+	s.connections.mu.Unlock()
+	for n := range 3 {
+		c := remoteConn{addr: &net.TCPAddr{IP: net.ParseIP(fmt.Sprintf("2001:db8:1:2::%x", n+1)), Port: 1}}
+		s.connections.opened(t.Context(), &c)
+	}
+	s.connections.mu.Lock()
+	defer s.connections.mu.Unlock()
+	if n := len(s.connections.fresh) - before; n != 1 {
+		t.Errorf("connections from one network count for %d", n)
+	}
+}
+
+// remoteConn is a connection from an address.
+type remoteConn struct {
+	net.Conn
+	addr net.Addr
+}
+
+func (c *remoteConn) RemoteAddr() net.Addr { return c.addr }
+func (c *remoteConn) Close() error         { return nil }
+
+// TestOwnerShares_SessionsOfOwnersWithFewerStay: an owner with fewer sessions than another keeps its
+// own, also an idle one.
+func TestOwnerShares_SessionsOfOwnersWithFewerStay(t *testing.T) {
+	p := newPeople(t)
+	s, url := serve(t, p.options(func(o *Options) { o.Limits.Sessions = 6 }))
+	begin := func(who string) (int, string) {
+		t.Helper()
+		res, _ := do(t, "POST", url, p.as(who), initBody)
+		return res.StatusCode, res.Header.Get(headerSession)
+	}
+	_, bobs := begin("bob")
+	for _, who := range []string{"carol", "carol", "carol", "alice", "alice"} {
+		begin(who)
+	}
+	s.sessions.mu.Lock()
+	s.sessions.live[bobs].since = time.Now().Add(-2 * restBeforeEviction)
+	s.sessions.mu.Unlock()
+	if status, _ := begin("alice"); status != 503 {
+		t.Errorf("a session beyond those that an owner with more could give up: %d, want 503", status)
+	}
+	if res, _ := do(t, "POST", url, p.as("bob", headerSession, bobs), ping); res.StatusCode != 200 {
+		t.Errorf("the idle session of the owner with the fewest: %s", res.Status)
+	}
+}
+
+// TestMetrics_ConnectionsHaveAnOwner: a connection that asks for the figures with a token counts as
+// one with a valid request.
+func TestMetrics_ConnectionsHaveAnOwner(t *testing.T) {
+	p := newPeople(t)
+	s, url := serve(t, p.options(func(o *Options) {
+		o.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "figures") })
+	}))
+	c := dialFrom(t, "127.0.0.1", addressOfURL(url))
+	if res, err := ask(c, "/metrics", p.as("monitor")); err != nil || res.StatusCode != 200 {
+		t.Fatalf("got %v, %v", res, err)
+	}
+	eventually(t, "the connection is idle", func() bool { return idleConnections(s) == 1 })
 }
 
 // TestOwnerShares_StreamsAndSessions: the streams and sessions of one owner leave room

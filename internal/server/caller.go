@@ -53,7 +53,7 @@ func (c *caller) has(want auth.Scope) bool { return c.id == nil || c.id.Scopes.H
 // stdioCaller is the process that started the server as its child.
 var stdioCaller = &caller{remote: "stdio"}
 
-// nobody has no scopes. It is the caller of a request without a known origin.
+// nobody is the caller of a request without a known source. It has no scopes.
 var nobody = &caller{id: &auth.Identity{Owner: "nobody"}, remote: "unknown"}
 
 type pipedKey struct{}
@@ -64,7 +64,7 @@ func piped(ctx context.Context) context.Context { return context.WithValue(ctx, 
 
 // callerOf returns the caller of a request that the SDK serves.
 func callerOf(ctx context.Context, req mcp.Request) *caller {
-	if c := originOf(req).caller; c != nil {
+	if c := sourceOf(req).caller; c != nil {
 		return c
 	}
 	if ctx.Value(pipedKey{}) != nil {

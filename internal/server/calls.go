@@ -66,7 +66,7 @@ type call struct {
 type calls struct {
 	mu      sync.Mutex
 	running map[*call]struct{} // guarded by mu
-	counted gauge
+	counted waitCounter
 }
 
 func (cs *calls) add(cl *call) {
@@ -179,36 +179,36 @@ func (c callContext) Value(key any) any {
 	return c.values.Value(key)
 }
 
-// An origin says which caller a message came from, and which call it is. The SDK hands
+// A source says which caller a message came from, and which call it is. The SDK hands
 // it on to our handlers with the message.
-type origin struct {
+type source struct {
 	caller *caller
 	call   *call // nil: a notification, or not over HTTP
 }
 
-const originMember = "origin" // of [auth.TokenInfo.Extra]
+const sourceMember = "source" // of [auth.TokenInfo.Extra]
 
 // extra returns what accompanies a message through the SDK. Handlers find the owner as
 // the user of the token.
-func (o origin) extra(h http.Header) *mcp.RequestExtra {
+func (src source) extra(h http.Header) *mcp.RequestExtra {
 	return &mcp.RequestExtra{
-		TokenInfo: &auth.TokenInfo{UserID: o.caller.owner(), Extra: map[string]any{originMember: o}},
+		TokenInfo: &auth.TokenInfo{UserID: src.caller.owner(), Extra: map[string]any{sourceMember: src}},
 		Header:    h,
 	}
 }
 
-func originOf(req mcp.Request) (o origin) {
+func sourceOf(req mcp.Request) (src source) {
 	if extra := req.GetExtra(); extra != nil && extra.TokenInfo != nil {
-		o, _ = extra.TokenInfo.Extra[originMember].(origin)
+		src, _ = extra.TokenInfo.Extra[sourceMember].(source)
 	}
-	return o
+	return src
 }
 
 // attach gives the handlers of a message from an HTTP session the context of its call.
 // It is the outermost middleware of what the SDK serves.
 func (s *Server) attach(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
-		if cl := originOf(req).call; cl != nil {
+		if cl := sourceOf(req).call; cl != nil {
 			cl.handled.Store(true)
 			var release func()
 			ctx, release = cl.within(ctx)

@@ -36,6 +36,10 @@ func (shelf) Tools(_ context.Context, server string) []codemode.Tool {
 	}
 }
 
+func (shelf) Withheld(context.Context, string) []string { return nil }
+
+func (shelf) Hold() (release func()) { return func() {} }
+
 func (shelf) Unavailable(_ context.Context, server, _ string) *codemode.Error {
 	if server == "gone" {
 		return &codemode.Error{Code: codemode.Unavailable, Message: `The server "gone" is not available: it has ended.`}

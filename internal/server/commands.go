@@ -16,11 +16,6 @@ func (s *Server) commandsOnly(next mcp.MethodHandler) mcp.MethodHandler {
 		if err != nil || !ok || !s.opts.CommandsOnly() {
 			return res, err
 		}
-		copied := *list
-		copied.Tools = make([]*mcp.Tool, len(list.Tools))
-		for i, def := range list.Tools {
-			copied.Tools[i] = tools.ForCommandsOnly(def)
-		}
-		return &copied, nil
+		return described(list, tools.ForCommandsOnly), nil
 	}
 }

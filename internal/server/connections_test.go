@@ -205,6 +205,42 @@ func TestConnections_Limit(t *testing.T) {
 	}
 }
 
+// TestConnections_OwnersWithFewerKeepTheirs: when all connections are taken, an idle one of an owner with
+// more of them makes room, however long those of others have been idle.
+func TestConnections_OwnersWithFewerKeepTheirs(t *testing.T) {
+	p := newPeople(t)
+	s, url := serve(t, p.options(func(o *Options) { o.Limits.Connections = 4 }))
+	var elapsed atomic.Int64
+	start := time.Now()
+	s.connections.mu.Lock()
+	s.connections.now = func() time.Time { return start.Add(time.Duration(elapsed.Load())) }
+	s.connections.mu.Unlock()
+	open := func(who string) (net.Conn, error) {
+		c := dialFrom(t, "127.0.0.1", addressOfURL(url))
+		res, err := ask(c, "/mcp", p.as(who))
+		if err == nil && res.StatusCode != 405 { // served: such a GET is none of MCP
+			err = errors.New(res.Status)
+		}
+		return c, err
+	}
+	all := make([]net.Conn, 4) // bob's is idle longest
+	for i, who := range []string{"bob", "alice", "alice", "carol"} {
+		var err error
+		if all[i], err = open(who); err != nil {
+			t.Fatalf("%s: %v", who, err)
+		}
+		eventually(t, "the connection is idle", func() bool { return idleConnections(s) == i+1 })
+		elapsed.Add(int64(2 * restBeforeReclaim))
+	}
+	eventually(t, "another connection of carol", func() bool { _, err := open("carol"); return err == nil })
+	for i, want := range []bool{false, true} { // bob's, the first of alice's
+		all[i].SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+		if _, err := all[i].Read(make([]byte, 1)); errors.Is(err, io.EOF) != want {
+			t.Errorf("connection %d: %v, want its end: %t", i, err, want)
+		}
+	}
+}
+
 // TestConnections_ShareOfOwner: one owner gets half of the connections.
 func TestConnections_ShareOfOwner(t *testing.T) {
 	p := newPeople(t)

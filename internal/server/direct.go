@@ -78,7 +78,7 @@ func object[T any](raw json.RawMessage) bool {
 // SDK has to serve it after all: the tool asks a client with a session for input.
 func (s *Server) serveDirect(cl *call, req *mcp.CallToolRequest, modern bool) (served bool) {
 	cl.handled.Store(true)
-	req.Extra.TokenInfo = origin{cl.caller, cl}.extra(nil).TokenInfo
+	req.Extra.TokenInfo = source{cl.caller, cl}.extra(nil).TokenInfo
 	ctx := context.WithValue(context.WithValue(cl.ctx, callKey{}, cl), directKey{}, true)
 	result, err := s.call(ctx, callTool, req)
 	if repeated(ctx, result) {

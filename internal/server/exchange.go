@@ -12,12 +12,13 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/logkey"
 	"github.com/glovebox-dev/glovebox/internal/server/envelope"
+	"github.com/glovebox-dev/glovebox/internal/server/tools"
 )
 
 // exchange serves the messages of a POST, and returns when their answers are written or
 // the client of a session has disconnected: its calls then continue, and it can resume the
-// stream. exchange calls registered when the calls keep the session from expiring.
-func (s *Server) exchange(w http.ResponseWriter, r *http.Request, m *postBody, to target, direct *mcp.CallToolRequest, a *admission, registered func()) {
+// stream. exchange calls unreserve when the calls keep the session from expiring.
+func (s *Server) exchange(w http.ResponseWriter, r *http.Request, m *postBody, to target, direct *mcp.CallToolRequest, a *admission, unreserve func()) {
 	messages, refused := decode(m, direct != nil)
 	if refused != nil {
 		s.refuseWith(w, http.StatusBadRequest, m.ID, refused)
@@ -54,7 +55,7 @@ func (s *Server) exchange(w http.ResponseWriter, r *http.Request, m *postBody, t
 		return
 	}
 	if m.session != nil {
-		registered()
+		unreserve()
 	}
 
 	beat, delay := s.opts.Limits.Heartbeat, s.opts.Limits.Heartbeat
@@ -64,7 +65,7 @@ func (s *Server) exchange(w http.ResponseWriter, r *http.Request, m *postBody, t
 	case st.primed:
 		delay = primeDelay
 	}
-	res := s.respond(w, beat, delay, st.first())
+	res := s.respond(r.Context(), w, beat, delay, st.first())
 	defer res.finish()
 	detached := st.attach(res)
 	defer func() {
@@ -73,6 +74,10 @@ func (s *Server) exchange(w http.ResponseWriter, r *http.Request, m *postBody, t
 	}()
 
 	if direct != nil && s.serveDirect(calls[0], direct, to.modern) {
+		select {
+		case <-st.done: // the end of the session may be what writes the answer
+		case <-r.Context().Done():
+		}
 		return
 	}
 	for i, message := range messages {
@@ -180,7 +185,7 @@ func (s *Server) beginAll(w http.ResponseWriter, r *http.Request, m *postBody, t
 		}
 		ctx := r.Context()
 		if !to.modern && r.Header.Get(headerForwarded) != forwardedCall {
-			ctx = context.WithoutCancel(ctx) // older clients cancel by a message, and other servers as modern ones
+			ctx = tools.WithReader(context.WithoutCancel(ctx), st.hasReader) // older clients cancel by a message, and other servers as modern ones
 		}
 		cl.ctx, cl.cancel = context.WithCancelCause(ctx)
 		if s.begin(cl) {
@@ -196,7 +201,7 @@ func (s *Server) beginAll(w http.ResponseWriter, r *http.Request, m *postBody, t
 		s.refuseDuplicate(w, c, e.ID)
 		return nil, false
 	}
-	a.register()
+	a.begin()
 	return calls, true
 }
 
@@ -212,7 +217,7 @@ func (s *Server) refuseDuplicate(w http.ResponseWriter, c *conn, id json.RawMess
 
 // extra returns what accompanies a request through the SDK.
 func (cl *call) extra(h http.Header) *mcp.RequestExtra {
-	extra := origin{cl.caller, cl}.extra(h)
+	extra := source{cl.caller, cl}.extra(h)
 	extra.CloseSSEStream = func(args mcp.CloseSSEStreamArgs) { cl.stream.closeConnection(args.RetryAfter) }
 	return extra
 }
@@ -237,7 +242,7 @@ func (c *conn) observe(from *caller, h http.Header, message jsonrpc.Message) boo
 	if !ok {
 		return true
 	}
-	n.Extra = origin{caller: from}.extra(h)
+	n.Extra = source{caller: from}.extra(h)
 	if n.Method == methodCancelled {
 		c.cancel(envelope.CancelledKey(n.Params))
 		return false

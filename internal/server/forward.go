@@ -174,7 +174,7 @@ func (s *Server) forwardCall(w http.ResponseWriter, r *http.Request, m *postBody
 		ctx, end = context.WithCancelCause(ctx)
 		defer end(nil)
 		defer context.AfterFunc(m.session.ended, func() { end(errSessionEnded) })()
-		done, ok := m.session.conn.forwarded(envelope.Key(m.ID), end)
+		done, ok := m.session.conn.forwarded(envelope.Key(m.ID), awayCall{callerIn(r), end})
 		if !ok {
 			s.refuseDuplicate(w, m.session.conn, m.ID)
 			return true

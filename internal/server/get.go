@@ -71,7 +71,7 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get(headerLastEvent) == "" {
 		first = []byte(streamHello)
 	}
-	res := s.respond(w, beat, beat, first)
+	res := s.respond(r.Context(), w, beat, beat, first)
 	res.noJSON = true
 	defer res.finish()
 

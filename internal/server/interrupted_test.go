@@ -1,8 +1,12 @@
 package server
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
+	"io"
+	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -99,6 +103,140 @@ func TestCancelled_NextCallReportsWhatTheProgramDid(t *testing.T) {
 					t.Errorf("the call after it: got %q", got)
 				}
 			})
+		}
+	}
+}
+
+// TestGone_NextCallReportsWhatTheProgramDid: a program goes on after its client has disconnected. If
+// the client is still gone when the program ends, the next result of the session names the tools
+// that the program had called.
+func TestGone_NextCallReportsWhatTheProgramDid(t *testing.T) {
+	var burnt chan struct{}
+	boxes := withBoxes(t, nil)
+	_, url := serve(t, func(o *Options) {
+		boxes(o)
+		burnt = withBurning(o)
+	})
+	for tool, arguments := range map[string]string{
+		"execute_code":    `{"session_id":"gone-code","code":"tools.shelf.burn()\nimport time\ntime.sleep(1)\n1/0"}`,
+		"execute_command": `{"session_id":"gone-command","command":"glovebox-tool shelf.burn; sleep 1; false"}`,
+	} {
+		res, _ := do(t, "POST", url, header{}, initBody)
+		ctx, leave := context.WithCancel(t.Context())
+		req, err := http.NewRequestWithContext(ctx, "POST", url, strings.NewReader(toolCall(1, tool, arguments)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Accept", "application/json, text/event-stream")
+		req.Header.Set(headerSession, res.Header.Get(headerSession))
+		left := make(chan struct{})
+		go func() {
+			defer close(left)
+			if res, err := http.DefaultClient.Do(req); err == nil {
+				_, _ = io.Copy(io.Discard, res.Body) // until the client leaves
+				res.Body.Close()
+			}
+		}()
+		<-burnt
+		leave()
+		<-left
+		session := map[string]string{"execute_code": "gone-code", "execute_command": "gone-command"}[tool]
+		cs := dial(t, url, "2025-06-18")
+		eventually(t, "a result names the tools", func() bool {
+			res, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "execute_code", Arguments: map[string]any{"session_id": session, "code": "print('next')"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return strings.Contains(textOf(res), "ran to their end, the last at ") && strings.Contains(textOf(res), "their programs called shelf.burn (1). To repeat them would make these calls again.")
+		})
+	}
+}
+
+// TestGone_ResumedCallIsNotReported: a client that disconnects and resumes the stream has the result,
+// so that no later result reports the call.
+func TestGone_ResumedCallIsNotReported(t *testing.T) {
+	var burnt chan struct{}
+	boxes := withBoxes(t, nil)
+	_, url := serve(t, func(o *Options) {
+		boxes(o)
+		burnt = withBurning(o)
+		o.Limits.Heartbeat = 50 * time.Millisecond
+	})
+	h := with(session(t, url), headerVersion, revision.Resumable)
+	ctx, leave := context.WithCancel(t.Context())
+	const program = "tools.shelf.burn()\nimport os, time\nwhile not os.path.exists('go'): time.sleep(0.05)\nprint('the end')"
+	code, err := json.Marshal(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := eventID(t, bufio.NewReader(openStream(t, ctx, "POST", url, with(h, "Accept", "application/json, text/event-stream"), toolCall(1, "execute_code", `{"session_id":"back","code":`+string(code)+`}`)).Body))
+	<-burnt
+	leave()
+	resumed := openStream(t, t.Context(), "GET", url, with(with(h, "Accept", eventStream), headerLastEvent, id), "") // its header has come
+	cs := dial(t, url, "2025-06-18")
+	call := func(tool string, arguments map[string]any) string {
+		t.Helper()
+		res, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: tool, Arguments: in("back", arguments)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return textOf(res)
+	}
+	call("execute_command", map[string]any{"command": "touch go"})
+	if body, err := io.ReadAll(resumed.Body); err != nil || !strings.Contains(string(body), "the end") {
+		t.Fatalf("the resumed stream has %q, %v", body, err)
+	}
+	if text := call("execute_code", map[string]any{"code": "print('next')"}); strings.Contains(text, "burn") {
+		t.Errorf("a call whose result has arrived is reported: %q", text)
+	}
+}
+
+// TestGone_SessionWithoutNameIsReported: a client that is gone when the first call of a new session
+// ends never learns the id of the session. The next new session of the owner reports it, once.
+func TestGone_SessionWithoutNameIsReported(t *testing.T) {
+	for _, version := range []string{"2025-06-18", revision.Modern} {
+		var burnt chan struct{}
+		boxes := withBoxes(t, nil)
+		_, url := serve(t, func(o *Options) {
+			boxes(o)
+			burnt = withBurning(o)
+		})
+		cs := dial(t, url, version)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() {
+			_, err := cs.CallTool(ctx, &mcp.CallToolParams{Name: "execute_code", Arguments: burns["execute_code"]})
+			ended <- err
+		}()
+		<-burnt
+		cancel()
+		if err := <-ended; err == nil {
+			t.Fatal("a cancelled call has a result")
+		}
+		begin := func() string {
+			t.Helper()
+			res, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "execute_code", Arguments: map[string]any{"code": "print('next')"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return textOf(res)
+		}
+		note := regexp.MustCompile(`Calls in the session ([0-9a-f-]{36}), whose id no answer has told, were cut off.*Their programs had called shelf\.burn \(1\)\.`)
+		var id string
+		eventually(t, version+": a new session reports the call", func() bool {
+			m := note.FindStringSubmatch(begin())
+			if m != nil {
+				id = m[1]
+			}
+			return m != nil
+		})
+		if text := begin(); strings.Contains(text, "burn") {
+			t.Errorf("%s: reported again: %q", version, text)
+		}
+		res, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "execute_code", Arguments: in(id, map[string]any{"code": "print(x)"})})
+		if err != nil || !strings.Contains(textOf(res), "1") || strings.Contains(textOf(res), "burn") {
+			t.Errorf("%s: in the session that was reported: got %q, %v", version, textOf(res), err)
 		}
 	}
 }

@@ -13,8 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/glovebox-dev/glovebox/internal/polltest"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/polltest"
 )
 
 // TestLoad_IdleAndSlowClients: callers are served beside idle sessions, streams and clients that do not

@@ -23,12 +23,7 @@ func (s *Server) network(next mcp.MethodHandler) mcp.MethodHandler {
 			if len(n.Allowed) == 0 {
 				return res, nil
 			}
-			copied := *r
-			copied.Tools = make([]*mcp.Tool, len(r.Tools))
-			for i, def := range r.Tools {
-				copied.Tools[i] = tools.WithNetwork(def, n)
-			}
-			return &copied, nil
+			return described(r, func(def *mcp.Tool) *mcp.Tool { return tools.WithNetwork(def, n) }), nil
 		case *mcp.InitializeResult:
 			copied := *r
 			copied.Instructions = s.networkInstructions(ctx, req, r.Instructions)

@@ -35,7 +35,10 @@ type Options struct {
 	// Network says what the boxes of an owner can reach. It is asked whenever tools are listed.
 	// nil: no box has a network.
 	Network func(box.Owner) tools.Network
-	Volumes bool // boxes have volumes; else it is asked of Tools.Boxes, if that is there
+	// Templates returns the named templates that an owner may use. It is asked whenever tools
+	// are listed. nil: there are none.
+	Templates func(box.Owner) []tools.Template
+	Volumes   bool // boxes have volumes; else it is asked of Tools.Boxes, if that is there
 
 	Path           string   // the endpoint; "/mcp"
 	CORS           bool     // answer browsers of any origin

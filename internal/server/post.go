@@ -50,16 +50,16 @@ func (s *Server) servePOST(w http.ResponseWriter, r *http.Request) {
 	}
 	if m.Kind == envelope.Request && m.Method == callTool && s.quota.full(callerIn(r).owner()) {
 		e := tools.TooManyCalls(s.opts.Limits.OwnerCalls)
-		s.audit(callerIn(r), s.listed(m.Tool), &tools.Record{}, time.Now(), nil, e)
+		s.auditRefused(callerIn(r), s.listed(m.Tool), "calls", e)
 		w.Header().Set("Retry-After", "1")
 		s.refuseWith(w, http.StatusTooManyRequests, m.ID, e)
 		return
 	}
-	leave, ok := s.admit(w, r, &m, a)
+	leavePost, ok := s.admit(w, r, &m, a)
 	if !ok {
 		return
 	}
-	defer leave()
+	defer leavePost()
 	if modernHeader(r) {
 		if e := tasks.CheckHeaders(r.Header, m.Method, m.Params); e != nil {
 			s.refuse(w, http.StatusBadRequest, m.ID, e.Code, e.Message)
@@ -69,12 +69,12 @@ func (s *Server) servePOST(w http.ResponseWriter, r *http.Request) {
 	if s.forwardSession(w, r, &m, body) {
 		return
 	}
-	to, leave, ok := s.route(w, r, &m)
+	to, unreserve, ok := s.route(w, r, &m)
 	if !ok {
 		return
 	}
-	release := sync.OnceFunc(leave)
-	defer release()
+	unreserve = sync.OnceFunc(unreserve)
+	defer unreserve()
 	if s.forwardCall(w, r, &m, to, body) {
 		return
 	}
@@ -89,14 +89,14 @@ func (s *Server) servePOST(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	s.exchange(w, r, &m, to, direct, a, release)
+	s.exchange(w, r, &m, to, direct, a, unreserve)
 }
 
 // admit counts the requests of a POST against the limits of concurrent requests or streams,
-// or refuses them. It counts the POST until leave is called. Notifications and responses
+// or refuses them. It counts the POST until leavePost is called. Notifications and responses
 // cost little, may free resources, and are not counted. Each request of a batch counts; a
 // batch above a limit takes all of it.
-func (s *Server) admit(w http.ResponseWriter, r *http.Request, m *postBody, a *admission) (leave func(), ok bool) {
+func (s *Server) admit(w http.ResponseWriter, r *http.Request, m *postBody, a *admission) (leavePost func(), ok bool) {
 	owner := callerIn(r).owner()
 	in, text := &s.requests, "Too many calls at once"
 	switch {
@@ -116,15 +116,15 @@ func (s *Server) admit(w http.ResponseWriter, r *http.Request, m *postBody, a *a
 	if m.Method != listen {
 		s.posts.add(1) // before draining is read, so that Shutdown misses none
 	}
-	leave = func() {
+	leavePost = func() {
 		if m.Method != listen {
 			s.posts.add(-1)
 		}
 	}
 	if s.draining.Load() && !tasks.Follows(m.Method) {
-		leave()
+		leavePost()
 		s.refuseDraining(w, r, m.ID)
 		return nil, false
 	}
-	return leave, true
+	return leavePost, true
 }

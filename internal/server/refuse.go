@@ -20,7 +20,7 @@ func (s *Server) refuse(w http.ResponseWriter, status int, id json.RawMessage, c
 }
 
 func (s *Server) refuseWith(w http.ResponseWriter, status int, id json.RawMessage, e *jsonrpc.Error) {
-	s.log.Debug("refuse request", logkey.Status, status, logkey.Error, e.Message)
+	s.log.Debug("refuse request", logkey.Status, status, logkey.Code, e.Code) // the message may quote the request
 	if s.opts.Refused != nil {
 		s.opts.Refused(status)
 	}
@@ -33,7 +33,7 @@ func (s *Server) refuseMethod(w http.ResponseWriter, allow string) {
 }
 
 func (s *Server) refuseDraining(w http.ResponseWriter, r *http.Request, id json.RawMessage) {
-	s.auditBounded(r, "stopping")
+	s.auditRefusal(r, "stopping")
 	if r.Header.Get(headerForwarded) != "" {
 		w.Header().Set(headerStopping, "1")
 	}
@@ -55,20 +55,20 @@ func (s *Server) refuseEnded(w http.ResponseWriter, id json.RawMessage) {
 
 // refuseBusy refuses a request because a limit of the whole server is reached.
 func (s *Server) refuseBusy(w http.ResponseWriter, r *http.Request, id json.RawMessage, text string) {
-	s.auditBounded(r, "server_limit")
+	s.auditRefusal(r, "server_limit")
 	w.Header().Set("Retry-After", "1")
 	s.refuse(w, http.StatusServiceUnavailable, id, codeRefused, text+": try again in a moment")
 }
 
 // refuseOwner refuses a request because a limit of its owner is reached.
 func (s *Server) refuseOwner(w http.ResponseWriter, r *http.Request, id json.RawMessage, text string) {
-	s.auditBounded(r, "owner_limit")
+	s.auditRefusal(r, "owner_limit")
 	s.tooMany(w, id, time.Second, text+" of this user")
 }
 
 // refuseRate refuses a request of a caller that sends requests too fast.
 func (s *Server) refuseRate(w http.ResponseWriter, r *http.Request, id json.RawMessage, wait time.Duration, text string) {
-	s.auditBounded(r, "rate")
+	s.auditRefusal(r, "rate")
 	s.tooMany(w, id, wait, text)
 }
 

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strconv"
@@ -40,10 +41,11 @@ const (
 // heartbeats keep alive. Its methods may be called concurrently. After finish they
 // write nothing.
 type response struct {
-	beat   time.Duration // between heartbeats; 0: none, and no stream before the first event
-	limit  time.Duration // of the write of one part
-	first  []byte        // written when the stream opens; a heartbeat if nil
-	noJSON bool          // the client of a GET takes events only
+	beat   time.Duration   // between heartbeats; 0: none, and no stream before the first event
+	limit  time.Duration   // of the write of one part
+	first  []byte          // written when the stream opens; a heartbeat if nil
+	noJSON bool            // the client of a GET takes events only
+	gone   <-chan struct{} // closed when the connection is
 
 	mu    sync.Mutex
 	w     http.ResponseWriter      // guarded by mu
@@ -59,9 +61,9 @@ type response struct {
 }
 
 // respond returns a response that opens a stream after delay, or writes a heartbeat
-// on an open one after beat.
-func (s *Server) respond(w http.ResponseWriter, beat, delay time.Duration, first []byte) *response {
-	r := &response{beat: beat, limit: s.opts.Limits.Write, first: first, w: w, rc: http.NewResponseController(w)}
+// on an open one after beat. The connection of the client is gone when ctx is done.
+func (s *Server) respond(ctx context.Context, w http.ResponseWriter, beat, delay time.Duration, first []byte) *response {
+	r := &response{gone: ctx.Done(), beat: beat, limit: s.opts.Limits.Write, first: first, w: w, rc: http.NewResponseController(w)}
 	if beat > 0 {
 		r.mu.Lock()
 		defer r.mu.Unlock()

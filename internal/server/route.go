@@ -8,6 +8,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
 	"github.com/glovebox-dev/glovebox/internal/revision"
+	"github.com/glovebox-dev/glovebox/internal/server/auth"
 	"github.com/glovebox-dev/glovebox/internal/server/envelope"
 	"github.com/glovebox-dev/glovebox/internal/server/tasks"
 )
@@ -28,12 +29,12 @@ type target struct {
 }
 
 // route chooses how a body is served, and refuses unsupported methods. The caller calls
-// leave when the requests are registered.
+// unreserve when the calls keep the session from expiring, or the POST ends.
 //
 // A request of an older revision without a session is answered without one,
 // unless it begins one: clients of the first generation know no handshake.
-func (s *Server) route(w http.ResponseWriter, r *http.Request, m *postBody) (to target, leave func(), ok bool) {
-	leave = func() {}
+func (s *Server) route(w http.ResponseWriter, r *http.Request, m *postBody) (to target, unreserve func(), ok bool) {
+	unreserve = func() {}
 	to.version = r.Header.Get(headerVersion)
 	to.modern = revision.IsModern(to.version) || m.IsModern()
 	named := r.Header.Get(headerSession) != ""
@@ -54,30 +55,30 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request, m *postBody) (to 
 	switch {
 	case to.modern:
 	case named:
-		if m.session, leave, ok = s.holdSession(w, r, m.ID); !ok {
+		if m.session, unreserve, ok = s.holdSession(w, r, m.ID); !ok {
 			return to, nil, false
 		}
 		if !s.mayAct(w, r, m) {
-			leave()
+			unreserve()
 			return to, nil, false
 		}
 		to.version = cmp.Or(to.version, m.session.version)
 	case m.Method == initialize:
 		var e excess
-		if leave, e = s.sessions.reserve(callerIn(r).owner()); e != noExcess {
+		if unreserve, e = s.sessions.reserve(callerIn(r).owner(), callerIn(r).has(auth.Use)); e != noExcess {
 			s.refuseExcess(w, r, m.ID, e, "Too many sessions")
 			return to, nil, false
 		}
 	}
 	if m.batch && to.version >= revision.NoBatch {
-		leave()
+		unreserve()
 		s.refuse(w, http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest, fmt.Sprintf("Invalid request: batches are not part of protocol revision %.20s", to.version))
 		return to, nil, false
 	}
 	if m.Method == "" || known[m.Method] && (m.Method != listen || to.modern) || to.modern && tasks.Serves(m.Method) {
-		return to, leave, true
+		return to, unreserve, true
 	}
-	leave()
+	unreserve()
 	switch text := "Method not found: " + m.Method; {
 	case m.batch:
 		s.refuse(w, http.StatusBadRequest, nil, jsonrpc.CodeMethodNotFound, text)

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
@@ -11,12 +12,14 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/box"
 	"github.com/glovebox-dev/glovebox/internal/box/volume"
+	"github.com/glovebox-dev/glovebox/internal/server/envelope"
 	"github.com/glovebox-dev/glovebox/internal/server/tools/toolstest"
 )
 
@@ -55,8 +58,15 @@ func TestReadToken_EndsOnlyItsOwn(t *testing.T) {
 			t.Errorf("%s: %s %v %s", c.name, res.Status, res.Header, body)
 		}
 	}
-	if res, body := do(t, "POST", url, p.as("reader", headerSession, id), `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":77}}`); res.StatusCode != 202 {
-		t.Errorf("cancel an unknown call: %s %s", res.Status, body)
+	for _, params := range []string{`{"requestId":77}`, `{"requestID":1}`, `{"requestId":77,"REQUESTID":1}`} { // no call has these ids
+		if res, body := do(t, "POST", url, p.as("reader", headerSession, id), `{"jsonrpc":"2.0","method":"notifications/cancelled","params":`+params+`}`); res.StatusCode != 202 {
+			t.Errorf("cancel with %s: %s %s", params, res.Status, body)
+		}
+	}
+	select {
+	case body := <-ended:
+		t.Fatalf("the call has ended: %s", body)
+	case <-time.After(100 * time.Millisecond):
 	}
 	close(release)
 	if body := <-ended; !strings.Contains(body, "done") {
@@ -67,6 +77,83 @@ func TestReadToken_EndsOnlyItsOwn(t *testing.T) {
 	}
 	if res, body := do(t, "DELETE", url, p.as("reader", headerSession, own), ""); res.StatusCode != 204 {
 		t.Errorf("end a session of its own: %s %s", res.Status, body)
+	}
+}
+
+// TestReadToken_SessionThatOthersUse: in a session that a read token began, and that a use token has
+// used since, the read token can neither end calls nor answer questions.
+func TestReadToken_SessionThatOthersUse(t *testing.T) {
+	p := newPeople(t)
+	release, started := make(chan struct{}), make(chan struct{}, 1)
+	_, url := serve(t, p.options(func(o *Options) { o.Extend.Tools = slow(release, started) }))
+	res, _ := do(t, "POST", url, p.as("reader"), initBody)
+	id := res.Header.Get(headerSession)
+	ended := make(chan string, 1)
+	go func() {
+		_, body := do(t, "POST", url, p.as("alice", headerSession, id), toolCall(1, "slow", "{}"))
+		ended <- body
+	}()
+	<-started
+	for _, c := range []struct{ name, method, accept, body string }{
+		{"end the session", "DELETE", "", ""},
+		{"answer a question", "POST", mcpAccept, `{"jsonrpc":"2.0","id":1,"result":{"action":"accept"}}`},
+		{"take the stream", "GET", eventStream, ""},
+	} {
+		if res, body := do(t, c.method, url, p.as("reader", "Accept", c.accept, headerSession, id), c.body); res.StatusCode != 403 {
+			t.Errorf("%s: %s %s", c.name, res.Status, body)
+		}
+	}
+	close(release)
+	if body := <-ended; !strings.Contains(body, "done") {
+		t.Errorf("the call: %s", body)
+	}
+}
+
+// TestReadToken_CancelsNoForwardedCall: a call of a use token that another server serves is cancelled by
+// such a token only.
+func TestReadToken_CancelsNoForwardedCall(t *testing.T) {
+	p := newPeople(t)
+	s, url := serve(t, p.options(nil))
+	res, _ := do(t, "POST", url, p.as("alice"), initBody)
+	id := res.Header.Get(headerSession)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	done, ok := s.sessions.find(id).conn.forwarded(envelope.Key(json.RawMessage("7")), awayCall{new(caller), cancel}) // without tokens, a caller may do all
+	if !ok {
+		t.Fatal("the call is not forwarded")
+	}
+	defer done()
+	cancelled := `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}`
+	if res, body := do(t, "POST", url, p.as("reader", headerSession, id), cancelled); res.StatusCode != 403 || ctx.Err() != nil {
+		t.Errorf("the read token: %s %s, the call: %v", res.Status, body, context.Cause(ctx))
+	}
+	if res, body := do(t, "POST", url, p.as("alice", headerSession, id), cancelled); res.StatusCode != 202 || context.Cause(ctx) != errCancelled {
+		t.Errorf("the use token: %s %s, the call: %v", res.Status, body, context.Cause(ctx))
+	}
+}
+
+// TestReadToken_EvictsNoSessionOfOthers: new sessions of a read token end none that a use token has used.
+func TestReadToken_EvictsNoSessionOfOthers(t *testing.T) {
+	p := newPeople(t)
+	s, url := serve(t, p.options(func(o *Options) { o.Limits.Sessions = 4 }))
+	begin := func(who string) (status int, id string) {
+		res, _ := do(t, "POST", url, p.as(who), initBody)
+		return res.StatusCode, res.Header.Get(headerSession)
+	}
+	_, first := begin("alice")
+	_, own := begin("reader")
+	s.sessions.mu.Lock()
+	for _, sess := range s.sessions.live {
+		sess.since = sess.since.Add(-2 * restBeforeEviction)
+	}
+	s.sessions.mu.Unlock()
+	if status, _ := begin("reader"); status != 200 { // in place of its own
+		t.Errorf("a second session of the reader: %d", status)
+	}
+	if res, body := do(t, "POST", url, p.as("alice", headerSession, first), ping); res.StatusCode != 200 {
+		t.Errorf("the session of alice: %s %s", res.Status, body)
+	}
+	if res, _ := do(t, "POST", url, p.as("reader", headerSession, own), ping); res.StatusCode != 404 {
+		t.Errorf("the first session of the reader: %s, want 404", res.Status)
 	}
 }
 

@@ -7,12 +7,13 @@
 //
 // Where to look: front.go checks every request (with origin.go, cors.go, headers.go and
 // refuse.go), post.go, get.go and delete.go serve those of the endpoint, session.go and stream.go
-// have sessions, calls.go the calls in flight, direct.go those without a session. auth.go
-// authenticates by package auth, rate.go, admission.go and connections.go limit. audit.go writes
-// the lines about calls to the audit log; internal/cli (egress.go) writes those about connections
-// of boxes, and internal/codemode those about tools and approvals. stdio.go is the other transport. forward.go decides which requests
-// go to another server that shares the boxes (package fleet), forwarding.go sends them. Package
-// tasks has the calls that continue without their request.
+// have sessions, calls.go the calls in flight, direct.go the tool calls that bypass the SDK's
+// session. auth.go authenticates by package auth, rate.go, admission.go and connections.go limit.
+// audit.go writes the lines about calls to the audit log; internal/cli (egress.go) writes those
+// about connections of boxes, and internal/codemode those about tools and approvals. stdio.go is
+// the other transport. forward.go decides which requests go to another server that shares the
+// boxes (package fleet), forwarding.go sends them. Package tasks has the calls that continue
+// without their request.
 package server
 
 import (
@@ -63,14 +64,14 @@ type Server struct {
 	faults      faults
 	connections connections
 	sessions    sessions
-	closing     gauge  // sessions of the SDK that are closing
-	piped       gauge  // sessions over stdio
-	posts       gauge  // POSTs with requests that are being served
-	inFlight    budget // requests of the endpoint, from before their bodies are read
-	requests    budget // over HTTP, without an answer
-	polls       budget // requests about tasks
-	bodies      budget // bytes of bodies in memory, except small ones
-	answers     budget // bytes of answers that are being written, except small ones
+	closing     waitCounter // sessions of the SDK that are closing
+	piped       waitCounter // sessions over stdio
+	posts       waitCounter // POSTs with requests that are being served
+	inFlight    budget      // requests of the endpoint, from before their bodies are read
+	requests    budget      // over HTTP, without an answer
+	polls       budget      // requests about tasks
+	bodies      budget      // bytes of bodies in memory, except small ones
+	answers     budget      // bytes of answers that are being written, except small ones
 	unread      rate.Sometimes
 	streams     budget // GET and subscription streams over HTTP
 	replay      *replay
@@ -153,7 +154,10 @@ func New(opts Options) *Server {
 	}
 	tasks.Register(s.mcp)
 	// A call that becomes a task is observed, registered and checked when it runs.
-	run := []mcp.Middleware{s.observe, s.access, s.open, s.register, s.code, s.rejectUnknown}
+	run := []mcp.Middleware{s.observe, s.access, s.trackSessions, s.register, s.code, s.rejectUnknown}
+	if opts.Templates != nil { // before the network, which exchanges schemas
+		run = slices.Insert(run, len(run)-1, s.templates)
+	}
 	if opts.Network != nil { // before code mode, which exchanges definitions
 		run = slices.Insert(run, len(run)-1, s.network)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -34,8 +35,8 @@ var (
 type mcpSession struct {
 	id      string
 	owner   string
-	use     bool   // a token with the scope use began it
-	version string // of the protocol
+	used    atomic.Bool // a token with the scope use began it, or has made a request in it
+	version string      // of the protocol
 	mcp     *mcp.ServerSession
 	ended   context.Context // until the session ends
 	end     context.CancelCauseFunc
@@ -50,7 +51,7 @@ type mcpSession struct {
 // sessions are the open sessions over HTTP.
 type sessions struct {
 	limit int
-	each  int // of one owner; 0: none
+	each  int // of one owner; 0: no limit
 	idle  time.Duration
 	close func(*mcpSession, error) // ends a session that has been removed from live
 
@@ -62,7 +63,10 @@ type sessions struct {
 // reserve reserves a place for a new session of an owner, and may evict an idle one for
 // it, or says which limit is reached. The caller calls release when the new session is
 // open, or failed to open.
-func (ss *sessions) reserve(owner string) (release func(), exceeded excess) {
+//
+// For a caller without the scope use, only sessions that no caller with it has used are
+// evicted.
+func (ss *sessions) reserve(owner string, mayUse bool) (release func(), exceeded excess) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	has, all := make(map[string]int), len(ss.live)
@@ -75,16 +79,16 @@ func (ss *sessions) reserve(owner string) (release func(), exceeded excess) {
 	}
 	switch {
 	case ss.each > 0 && has[owner] >= ss.each:
-		if !ss.evictLocked(func(s *mcpSession) bool { return s.owner == owner && s.rested() }) {
+		if !ss.evictLocked(mayUse, func(s *mcpSession) bool { return s.owner == owner && s.rested() }) {
 			return nil, ownerExcess
 		}
 	case all < ss.limit:
 	// The owner's own sessions make room first. One of an owner who would still have more
 	// sessions than this one makes room even if it was in use just now: else the owner who
 	// begins sessions fastest has all of them.
-	case ss.evictLocked(func(s *mcpSession) bool { return s.owner == owner && s.rested() }):
-	case ss.evictLocked(func(s *mcpSession) bool { return has[s.owner] > has[owner] && s.rested() }):
-	case ss.evictLocked(func(s *mcpSession) bool { return has[s.owner] > has[owner]+1 }):
+	case ss.evictLocked(mayUse, func(s *mcpSession) bool { return s.owner == owner && s.rested() }):
+	case ss.evictLocked(mayUse, func(s *mcpSession) bool { return has[s.owner] > has[owner] && s.rested() }):
+	case ss.evictLocked(mayUse, func(s *mcpSession) bool { return has[s.owner] > has[owner]+1 }):
 	default:
 		return nil, totalExcess
 	}
@@ -102,11 +106,12 @@ func (ss *sessions) reserve(owner string) (release func(), exceeded excess) {
 // not about to use it.
 func (sess *mcpSession) rested() bool { return time.Since(sess.since) >= restBeforeEviction }
 
-// evictLocked ends the session that has been idle longest of those that match.
-func (ss *sessions) evictLocked(match func(*mcpSession) bool) bool {
+// evictLocked ends the session that has been idle longest of those that match, and that the
+// caller may end; see reserve.
+func (ss *sessions) evictLocked(mayUse bool, match func(*mcpSession) bool) bool {
 	var oldest *mcpSession
 	for _, s := range ss.live {
-		if s.busy == 0 && match(s) && (oldest == nil || s.since.Before(oldest.since)) {
+		if s.busy == 0 && (mayUse || !s.used.Load()) && match(s) && (oldest == nil || s.since.Before(oldest.since)) {
 			oldest = s
 		}
 	}
@@ -119,7 +124,8 @@ func (ss *sessions) evictLocked(match func(*mcpSession) bool) bool {
 
 // add adds a session that the SDK has begun.
 func (ss *sessions) add(m *mcp.ServerSession, c *conn, by *caller, version string) {
-	s := &mcpSession{id: m.ID(), owner: by.owner(), use: by.has(auth.Use), version: version, mcp: m, conn: c, since: time.Now()}
+	s := &mcpSession{id: m.ID(), owner: by.owner(), version: version, mcp: m, conn: c, since: time.Now()}
+	s.used.Store(by.has(auth.Use))
 	s.ended, s.end = context.WithCancelCause(context.Background())
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -230,23 +236,25 @@ func (s *Server) holdSession(w http.ResponseWriter, r *http.Request, id json.Raw
 		return sess, release, true
 	}
 	if foreign {
-		s.auditBounded(r, "foreign_session")
+		s.auditRefusal(r, "foreign_session")
 	}
 	s.refuseEnded(w, id)
 	return nil, nil, false
 }
 
 // mayEnd reports whether the caller may end what is in a session, and refuses the request
-// if not: a token without the scope use may end only what such a token began.
+// if not: a token without the scope use may end only what such a token began, and no token with it
+// has used.
 func (s *Server) mayEnd(w http.ResponseWriter, r *http.Request, id json.RawMessage, sess *mcpSession) bool {
-	return !sess.use || s.permit(w, r, id, auth.Use)
+	return !sess.used.Load() || s.permit(w, r, id, auth.Use)
 }
 
 // mayAct reports whether the caller may deliver the messages of a body to its session, and
 // refuses the request if not. A token without the scope use may neither answer the
-// questions of a session that a token with it began, nor cancel its calls.
+// questions of a session that a token with it began or has used, nor cancel its calls.
 func (s *Server) mayAct(w http.ResponseWriter, r *http.Request, m *postBody) bool {
 	if callerIn(r).has(auth.Use) {
+		m.session.used.Store(true)
 		return true
 	}
 	for i := range m.messages {
@@ -257,8 +265,7 @@ func (s *Server) mayAct(w http.ResponseWriter, r *http.Request, m *postBody) boo
 				return false
 			}
 		case e.Method == methodCancelled:
-			cl := m.session.conn.find(envelope.Key(e.Params["requestId"]))
-			if cl != nil && cl.caller.has(auth.Use) {
+			if by := m.session.conn.callerOf(e.Cancels()); by != nil && by.has(auth.Use) {
 				return s.permit(w, r, m.ID, auth.Use)
 			}
 		}
@@ -266,9 +273,9 @@ func (s *Server) mayAct(w http.ResponseWriter, r *http.Request, m *postBody) boo
 	return true
 }
 
-// open adds sessions over HTTP when they begin, and gives tools what is remembered of
+// trackSessions adds sessions over HTTP when they begin, and gives tools what is remembered of
 // the client of a session.
-func (s *Server) open(next mcp.MethodHandler) mcp.MethodHandler {
+func (s *Server) trackSessions(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		cl := callIn(ctx)
 		if cl != nil && cl.session != nil {

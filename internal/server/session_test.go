@@ -9,8 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/glovebox-dev/glovebox/internal/polltest"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/polltest"
 )
 
 // openStream sends a request and returns with the head of the answer; the body goes

@@ -161,6 +161,22 @@ func (s *stream) writeLocked(res *response, events []event) {
 	}
 }
 
+// hasReader reports whether a connection delivers the stream, as far as is known: that of the
+// POST, or one that has resumed it.
+func (s *stream) hasReader() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.res == nil {
+		return false
+	}
+	select {
+	case <-s.res.gone:
+		return false
+	default:
+		return true
+	}
+}
+
 // send delivers a notification or a request of ours.
 func (s *stream) send(message []byte) error {
 	s.mu.Lock()

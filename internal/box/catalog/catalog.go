@@ -155,7 +155,7 @@ func (c *Catalog) List(owner string) ([]Template, error) {
 
 // All returns the templates of all owners, sorted by name and owner.
 func (c *Catalog) All() ([]Template, error) {
-	found, err := c.named.List(func(m *snapshot.Meta) bool { return m.Kind == kind && !m.Saved.IsZero() })
+	found, err := c.named.List(func(m *snapshot.Meta) bool { return m.Kind == kind && !m.Written.IsZero() })
 	if err != nil {
 		return nil, fmt.Errorf("list templates: %w", err)
 	}
@@ -238,7 +238,7 @@ func (c *Catalog) Details(id string) (Details, error) {
 // from the replaced template live on. After an error nothing has changed.
 func (c *Catalog) Put(ctx context.Context, t Template, d Details, estimate int64, write func(ctx context.Context, dir string) error) (Template, error) {
 	lease, err := c.named.Create(snapshot.Meta{
-		Class: snapshot.Kept, Kind: kind, Owner: t.Owner, Name: t.Name, Description: t.Description, Template: t.Base, Flavor: t.Flavor, Limits: t.Limits,
+		Class: snapshot.Saved, Kind: kind, Owner: t.Owner, Name: t.Name, Description: t.Description, Template: t.Base, Flavor: t.Flavor, Limits: t.Limits,
 	})
 	if err != nil {
 		return Template{}, fmt.Errorf("add template %q: %w", t.Name, err)

@@ -12,7 +12,7 @@ import (
 // Step returns the directory of the snapshot of a machine after a step, which stays until
 // release is called. The error is ErrNotFound if the step is not cached.
 func (c *Catalog) Step(key string) (dir string, release func(), err error) {
-	found, err := c.steps.List(func(m *snapshot.Meta) bool { return m.Name == key && !m.Saved.IsZero() })
+	found, err := c.steps.List(func(m *snapshot.Meta) bool { return m.Name == key && !m.Written.IsZero() })
 	if err != nil {
 		return "", nil, fmt.Errorf("find step: %w", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"time"
 
@@ -85,6 +86,9 @@ type Machine struct {
 	ID    string // of the guest
 	Guest engine.Guest
 	Agent *client.Conn
+	// VolumeDirs are the directories of its volumes, in the order of the Maker's; nil where the
+	// creator does not compare them.
+	VolumeDirs []fs.FileInfo
 
 	engine engine.Engine
 }

@@ -79,7 +79,7 @@ func BenchmarkUpdateLive(b *testing.B) {
 	m := box("a")
 	write(b, c, m, "data")
 	for b.Loop() {
-		for _, m.Live = range []bool{true, false} {
+		for _, m.Stale = range []bool{true, false} {
 			if err := c.Update(m); err != nil {
 				b.Fatal(err)
 			}
@@ -108,7 +108,7 @@ func thousand(b *testing.B) string {
 	for i := range 1000 {
 		c := create(b, s, box(fmt.Sprint(i)))
 		e := entry{Meta: c.Meta(), Gen: 1, Bytes: 1}
-		e.Saved = day(3)
+		e.Written = day(3)
 		if err := c.dir.Mkdir(dataName(1), 0o700); err != nil {
 			b.Fatal(err)
 		}

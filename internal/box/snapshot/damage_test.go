@@ -199,14 +199,14 @@ func TestMeta_OlderThanSaved(t *testing.T) {
 	}
 	for _, live := range []bool{true, false, true} {
 		m := usedOn(4)
-		m.Live = live
+		m.Stale = live
 		if err := c.Update(m); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.WriteFile(meta, old, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got := list(t, s); len(got) != 1 || got[0].Live != live || !got[0].Used.Equal(day(3)) {
+		if got := list(t, s); len(got) != 1 || got[0].Stale != live || !got[0].Used.Equal(day(3)) {
 			t.Errorf("live %t: %+v", live, got)
 		}
 	}

@@ -89,8 +89,3 @@ func exchange(dir *os.Root, from, to string) error {
 	}
 	return dir.Rename(from, to) // also if the file system cannot swap
 }
-
-// isFull reports whether an error means that the disk or a quota is full.
-func isFull(err error) bool {
-	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)
-}

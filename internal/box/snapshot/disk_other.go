@@ -21,4 +21,3 @@ func locked(*os.File, int64) (bool, error)        { return false, errPlatform }
 func stampOf(fs.FileInfo) stamp                   { return stamp{} }
 func checkOwner(fs.FileInfo) error                { return errPlatform }
 func exchange(*os.Root, string, string) error     { return errPlatform }
-func isFull(error) bool                           { return false }

@@ -1,5 +1,5 @@
 // Package snapshot stores the snapshots of boxes on disk: a record for every live or
-// hibernated box, and those that users keep. It manages leases, disk space and age; the
+// hibernated box, and those that users save. It manages leases, disk space and age; the
 // content of a snapshot is the engine's.
 //
 // # The life of a record
@@ -8,9 +8,9 @@
 // records it. It hibernates: Write lets the engine write its memory to a new directory,
 // which replaces the earlier data, and Release ends the lease. The next call on the box
 // may arrive at any process: Acquire leases the record, the box is restored from Dir,
-// and Update records that it continues (Live). The box ends: Remove.
+// and Update records that it continues (Stale). The box ends: Remove.
 //
-// A snapshot that a user keeps is a record of another class, made by Create, Write and
+// A snapshot that a user saves is a record of another class, made by Create, Write and
 // Release. Any number of processes may Read it at once.
 //
 // A Box record whose data cannot be restored is set aside (Meta.Aside): the box
@@ -40,6 +40,6 @@
 // no descriptor of its own, and no lock is lost when a record is renamed away.
 //
 // Where to look: store.go opens the store and its records, lease.go writes and publishes data,
-// meta.go describes them, lock.go has the locks between processes, space.go makes room, scan.go
+// meta.go describes them, lock.go has the locks between processes, quiescent.go marks boxes that do nothing, space.go makes room, scan.go
 // and usage.go count, sweep.go and remove.go remove, netlimit.go has the limits of networks.
 package snapshot

@@ -23,7 +23,7 @@ func ofOwner(owner string, used int) Meta {
 func TestWrite_GoesOnDuringEviction(t *testing.T) {
 	for _, same := range []bool{true, false} {
 		noting, answer := make(chan []string), make(chan struct{})
-		s := openRemoving(t, Config{MaxBytes: 10 * kB}, func(r []Removed) ([]string, error) {
+		s := openBeforeRemove(t, Config{MaxBytes: 10 * kB}, func(r []Removal) ([]string, error) {
 			noting <- removedIDs(r)
 			<-answer
 			return nil, nil
@@ -66,12 +66,12 @@ func TestWrite_GoesOnDuringEviction(t *testing.T) {
 // for the eviction of the first, and evicts nothing if that was enough.
 func TestWrite_WaitsForEvictionOfOthers(t *testing.T) {
 	noting, answer := make(chan []string), make(chan struct{})
-	s := openRemoving(t, Config{MaxBytes: 10 * kB}, func(r []Removed) ([]string, error) {
+	s := openBeforeRemove(t, Config{MaxBytes: 10 * kB}, func(r []Removal) ([]string, error) {
 		noting <- removedIDs(r)
 		<-answer
 		return nil, nil
 	})
-	other := openRemoving(t, Config{MaxBytes: 10 * kB, Dir: s.dir}, func(r []Removed) ([]string, error) {
+	other := openBeforeRemove(t, Config{MaxBytes: 10 * kB, Dir: s.dir}, func(r []Removal) ([]string, error) {
 		t.Errorf("the second write evicts %q too", removedIDs(r))
 		return nil, nil
 	})

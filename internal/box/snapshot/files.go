@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/glovebox-dev/glovebox/engine/hostdisk"
 	"github.com/glovebox-dev/glovebox/internal/owned"
 )
 
@@ -24,7 +25,7 @@ var errForeign = fmt.Errorf("not of this program: %w", ErrDamaged)
 
 // full converts an error about a full disk to ErrFull.
 func full(err error) error {
-	if isFull(err) && !errors.Is(err, ErrFull) {
+	if hostdisk.IsFull(err) && !errors.Is(err, ErrFull) {
 		return fmt.Errorf("%w: %w", err, ErrFull)
 	}
 	return err
@@ -145,7 +146,7 @@ func readEntry(dir *os.Root) (entry, error) {
 		return entry{}, savedErr
 	case err == nil && e.Gen == saved.Gen:
 		// After a power failure meta.json may be an older one.
-		e.Saved, e.Bytes, e.Live = saved.Saved, saved.Bytes, saved.Live
+		e.Written, e.Bytes, e.Stale = saved.Written, saved.Bytes, saved.Stale
 		return e, nil
 	case err == nil, torn, errors.Is(err, fs.ErrNotExist):
 		return saved, nil

@@ -8,7 +8,8 @@ import (
 	"sync"
 )
 
-// Lease is exclusive access to a record. Its methods may be called concurrently.
+// Lease is exclusive access to a record: a file lock that does not expire. It ends with Release,
+// Remove or the process. Its methods may be called concurrently.
 type Lease struct {
 	s   *Store
 	id  string
@@ -48,9 +49,9 @@ func (l *Lease) Dir() string {
 	return l.s.dataPath(l.id, l.e.Gen)
 }
 
-// Update replaces the record's metadata. The class cannot change; Saved is ignored; a
+// Update replaces the record's metadata. The class cannot change; Written is ignored; a
 // zero Created keeps its value, a zero Used becomes now. An update may be lost in a
-// power failure, except for a change of Live of a record with data, which is synced:
+// power failure, except for a change of Stale of a record with data, which is synced:
 // no reader may mistake old data for the latest state.
 //
 // Errors: ErrInvalid; ErrFull if the disk is; os.ErrClosed after Release or Remove.
@@ -67,14 +68,14 @@ func (l *Lease) update(m Meta) (err error) {
 	if l.done {
 		return os.ErrClosed
 	}
-	e, wasLive := l.e, l.e.Live
+	e, wasStale := l.e, l.e.Stale
 	if e.Meta, err = l.s.meta(m, l.e); err != nil {
 		return err
 	}
-	if e.Gen > 0 && e.Live != l.e.Live {
+	if e.Gen > 0 && e.Stale != l.e.Stale {
 		there, err := l.writeSaved(e)
 		if there {
-			l.e.Live = e.Live
+			l.e.Stale = e.Stale
 		}
 		if err != nil {
 			return err
@@ -84,8 +85,8 @@ func (l *Lease) update(m Meta) (err error) {
 		return err
 	}
 	l.e = e
-	if e.Live && !wasLive {
-		return l.ClearStill() // of an earlier process
+	if e.Stale && !wasStale {
+		return l.ClearQuiescent() // of an earlier process
 	}
 	return nil
 }
@@ -106,7 +107,7 @@ func (l *Lease) writeSaved(e entry) (there bool, err error) {
 }
 
 // Write replaces the record's data and metadata; see Update for m. Of its Used and that
-// of a concurrent Update the later one wins. Saved is the time at which Write began.
+// of a concurrent Update the later one wins. Written is the time at which Write began.
 //
 // Write reserves estimate bytes: where Config.MaxBytes or MinFree leave no room, the
 // least recently used Box records without a lease are evicted. Where only Config.Reserved
@@ -137,7 +138,7 @@ func (l *Lease) write(ctx context.Context, m Meta, estimate int64, write func(co
 	old := l.e
 	l.mu.Unlock()
 	next := entry{Gen: old.Gen + 1}
-	old.Saved = l.s.now().UTC()
+	old.Written = l.s.now().UTC()
 	if next.Meta, err = l.s.meta(m, old); err != nil {
 		return err
 	}
@@ -213,7 +214,7 @@ func (l *Lease) publish(next entry) (old entry, err error) {
 	// Nothing refers to these any more; if removing them fails, the next Write or Sweep
 	// retries.
 	_ = l.dir.Remove(metaName)
-	_ = l.ClearStill()
+	_ = l.ClearQuiescent()
 	return old, nil
 }
 

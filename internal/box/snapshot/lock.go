@@ -41,7 +41,7 @@ func newStoreLock(offset int64, name string) storeLock {
 
 // localLease is a lease that this process has.
 type localLease struct {
-	readers int // shared by so many readers; 0: exclusive
+	readers int // number of readers that share it; 0: exclusive
 }
 
 // lockOffset returns the offset of a record's lock: 62 of the 130 random bits of its
@@ -131,18 +131,18 @@ func (s *Store) leasedHere(id string) bool {
 }
 
 // lockStore takes a lock of the whole store.
-func (s *Store) lockStore(ctx context.Context, l *storeLock) (unlock func(), err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, storeLockWait, errors.New("another process holds the lock for more than a minute"))
+func (s *Store) lockStore(ctx context.Context, lock *storeLock) (unlock func(), err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, storeLockWait, errors.New("the lock was held for more than a minute"))
 	defer cancel()
 	select {
-	case l.token <- struct{}{}:
+	case lock.token <- struct{}{}:
 	case <-ctx.Done():
-		return nil, fmt.Errorf("lock %s: %w", l.name, context.Cause(ctx))
+		return nil, fmt.Errorf("lock %s: %w", lock.name, context.Cause(ctx))
 	}
 	for {
-		ok, err := s.tryLockStore(l)
+		ok, err := s.tryLockStore(lock)
 		if ok {
-			return func() { s.unlockStore(l); <-l.token }, nil
+			return func() { s.unlockStore(lock); <-lock.token }, nil
 		}
 		if err == nil {
 			select {
@@ -152,24 +152,24 @@ func (s *Store) lockStore(ctx context.Context, l *storeLock) (unlock func(), err
 				err = context.Cause(ctx)
 			}
 		}
-		<-l.token
-		return nil, fmt.Errorf("lock %s: %w", l.name, err)
+		<-lock.token
+		return nil, fmt.Errorf("lock %s: %w", lock.name, err)
 	}
 }
 
-func (s *Store) tryLockStore(l *storeLock) (bool, error) {
+func (s *Store) tryLockStore(lock *storeLock) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return false, os.ErrClosed
 	}
-	return tryLock(s.lock, l.offset, false)
+	return tryLock(s.lock, lock.offset, false)
 }
 
-func (s *Store) unlockStore(l *storeLock) {
+func (s *Store) unlockStore(lock *storeLock) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.closed {
-		_ = unlock(s.lock, l.offset, 1) // cannot fail on an open file
+		_ = unlock(s.lock, lock.offset, 1) // cannot fail on an open file
 	}
 }

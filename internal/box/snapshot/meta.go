@@ -15,8 +15,8 @@ type Class string
 const (
 	// Box is the record of a box, living or hibernated.
 	Box Class = "box"
-	// Kept is a snapshot that a user keeps. It never expires and is never evicted.
-	Kept Class = "kept"
+	// Saved is a snapshot that a user saves. It never expires and is never evicted.
+	Saved Class = "kept"
 )
 
 // Limits of the strings of a Meta, in bytes. They come from clients.
@@ -48,15 +48,15 @@ type Meta struct {
 	// not be restored, and the box continues in another record. At most 1024 bytes.
 	Aside string `json:"aside,omitempty"`
 
-	Created time.Time `json:"created,omitzero"` // of the box, or of the kept snapshot
+	Created time.Time `json:"created,omitzero"` // of the box, or of the saved snapshot
 	Used    time.Time `json:"used,omitzero"`    // last use
-	// Saved is the time of the data; zero: there are none. The store sets it.
-	Saved time.Time `json:"saved,omitzero"`
+	// Written is the time of the data; zero: there are none. The store sets it.
+	Written time.Time `json:"saved,omitzero"`
 	// Ran means that code ran in the box's interpreter, so that it had variables.
 	Ran bool `json:"ran,omitempty"`
-	// Live means that the box continued after Saved, so that the data are not its
+	// Stale means that the box continued after Written, so that the data are not its
 	// latest state.
-	Live bool `json:"live,omitempty"`
+	Stale bool `json:"live,omitempty"`
 	// Restored means that a machine was made of the data before, which may have run. Another
 	// one must not draw the same random numbers.
 	Restored bool `json:"restored,omitempty"`
@@ -67,8 +67,8 @@ type Meta struct {
 
 // check validates m.
 func (m *Meta) check() error {
-	if m.Class != Box && m.Class != Kept {
-		return fmt.Errorf("class %.20q is neither %q nor %q", m.Class, Box, Kept)
+	if m.Class != Box && m.Class != Saved {
+		return fmt.Errorf("class %.20q is neither %q nor %q", m.Class, Box, Saved)
 	}
 	for _, f := range []struct {
 		name, value string
@@ -95,7 +95,7 @@ func (m *Meta) check() error {
 	if err := m.Limits.Check(); err != nil {
 		return err
 	}
-	for _, t := range []time.Time{m.Created, m.Used, m.Saved} {
+	for _, t := range []time.Time{m.Created, m.Used, m.Written} {
 		if y := t.Year(); y < 1 || y > 9999 {
 			return fmt.Errorf("the year %d is not between 1 and 9999", y)
 		}
@@ -142,7 +142,7 @@ func (e *entry) check() error {
 	if e.Bytes < 0 || e.Bytes > maxBytes || e.Pending < 0 || e.Pending > maxBytes {
 		return fmt.Errorf("invalid sizes: %d bytes, %d pending", e.Bytes, e.Pending)
 	}
-	if (e.Gen == 0) != e.Saved.IsZero() {
+	if (e.Gen == 0) != e.Written.IsZero() {
 		return errors.New("the data's number and time disagree")
 	}
 	return nil

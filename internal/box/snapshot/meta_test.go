@@ -12,7 +12,7 @@ import (
 // TestMeta_RoundTrip fails if a field is not stored.
 func TestMeta_RoundTrip(t *testing.T) {
 	e := entry{Meta: box("a"), Gen: 1, Bytes: 2, Pending: 3}
-	e.Saved, e.Live, e.Ran, e.Description = day(3), true, true, "what"
+	e.Written, e.Stale, e.Ran, e.Description = day(3), true, true, "what"
 	e.Named, e.Limits = "data", NetLimits{{Of: OfBox, Allow: []string{"pypi"}}}
 	e.Aside, e.Restored, e.Unreported = "its image is gone", true, `{"lost":{}}`
 	for v := range values(reflect.ValueOf(e)) {
@@ -53,7 +53,7 @@ func TestMeta_UnknownFields(t *testing.T) {
 // survives another round trip.
 func FuzzDecode(f *testing.F) {
 	e := entry{Meta: box("a"), Gen: 1, Bytes: 2, Pending: 3}
-	e.Saved = day(3)
+	e.Written = day(3)
 	b, err := e.encode()
 	if err != nil {
 		f.Fatal(err)

@@ -267,7 +267,7 @@ func TestWrite_Killed(t *testing.T) {
 				}
 				if committed {
 					want = usedOn(20)
-					want.Saved = got[0].Saved
+					want.Written = got[0].Written
 				}
 				if !reflect.DeepEqual(got[0].Meta, want) {
 					t.Errorf("got  %+v\nwant %+v", got[0].Meta, want)
@@ -447,9 +447,9 @@ func TestWrite_FullDisk(t *testing.T) {
 	}
 	defer syscall.Unmount(dir, syscall.MNT_DETACH)
 
-	var evicted []Removed
+	var evicted []Removal
 	cfg := Config{Dir: filepath.Join(dir, "snapshots"), MinFree: 1 << 20}
-	s := openRemoving(t, cfg, func(r []Removed) ([]string, error) { evicted = append(evicted, r...); return nil, nil })
+	s := openBeforeRemove(t, cfg, func(r []Removal) ([]string, error) { evicted = append(evicted, r...); return nil, nil })
 	const mB = 1 << 20
 	first := stored(t, s, usedOn(2), blob(1*mB))
 	second := stored(t, s, usedOn(3), blob(mB/2))
@@ -463,11 +463,11 @@ func TestWrite_FullDisk(t *testing.T) {
 	if len(evicted) != 1 || evicted[0].ID != first {
 		t.Errorf("evicted %+v, want %s", evicted, first)
 	}
-	// Of the 3 MB that the disk has room for, kept snapshots may take a half.
-	k := create(t, s, keptOf("alice"))
-	kerr := k.Write(t.Context(), keptOf("alice"), 1*mB, fill(blob(1*mB)))
+	// Of the 3 MB that the disk has room for, saved snapshots may take a half.
+	k := create(t, s, savedOf("alice"))
+	kerr := k.Write(t.Context(), savedOf("alice"), 1*mB, fill(blob(1*mB)))
 	if full, _ := errors.AsType[*FullError](kerr); full == nil || full.Limit != LimitOwner || full.Max > mB || full.Max < mB/2 {
-		t.Errorf("a kept snapshot: got %v, want the limit of the owner, a quarter of the disk", kerr)
+		t.Errorf("a saved snapshot: got %v, want the limit of the owner, a quarter of the disk", kerr)
 	}
 	if err := k.Remove(); err != nil {
 		t.Error(err)
@@ -512,7 +512,7 @@ func TestWrite_FullDisk(t *testing.T) {
 	}
 	// A sweep gives way to what fills the disk.
 	s.cfg.MinFree = 1 << 20
-	if removed := sweep(t, s); len(removed) != 1 || removed[0].ID != second || removed[0].Why != Quota {
+	if removed := sweep(t, s); len(removed) != 1 || removed[0].ID != second || removed[0].Why != Evicted {
 		t.Errorf("swept %+v", removed)
 	}
 	if err := c.Update(usedOn(6)); err != nil {

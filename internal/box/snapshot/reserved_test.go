@@ -52,10 +52,10 @@ func TestSweep_KeepsBoxesWhenTheDiskIsReserved(t *testing.T) {
 // TestWrite_NoEvictionForReservations: a write for which the disk has room, though others
 // have reserved it, is refused. It destroys no hibernated box.
 func TestWrite_NoEvictionForReservations(t *testing.T) {
-	for _, class := range []Class{Box, Kept} {
+	for _, class := range []Class{Box, Saved} {
 		t.Run(string(class), func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "snapshots")
-			s := openRemoving(t, Config{Dir: dir, free: func() int64 { return 1<<40 - diskUsage(t, dir) }}, func(r []Removed) ([]string, error) { t.Errorf("removing %+v", r); return nil, nil })
+			s := openBeforeRemove(t, Config{Dir: dir, free: func() int64 { return 1<<40 - diskUsage(t, dir) }}, func(r []Removal) ([]string, error) { t.Errorf("removing %+v", r); return nil, nil })
 			old := stored(t, s, box("a"), blob(1<<20))
 			m := box("a")
 			m.Class = class
@@ -108,7 +108,7 @@ func diskUsage(t *testing.T, dir string) (bytes int64) {
 func TestEvict_DoubtsAFullDisk(t *testing.T) {
 	const mb = 1 << 20
 	var free int64
-	s := open(t, Config{MinFree: 8 * mb, DiskDoubt: time.Hour, free: func() int64 { return free }})
+	s := open(t, Config{MinFree: 8 * mb, DiskGrace: time.Hour, free: func() int64 { return free }})
 	write := func(c *Lease, size int64) error {
 		return c.Write(t.Context(), Meta{Class: Box, Owner: "a"}, size, func(_ context.Context, dir string) error {
 			return os.WriteFile(filepath.Join(dir, "x"), make([]byte, size), 0o600)
@@ -136,15 +136,15 @@ func TestEvict_DoubtsAFullDisk(t *testing.T) {
 		t.Errorf("write to a full disk: %v, want ErrFull", err)
 	}
 	sweep("a write to the full disk has failed", 0)
-	if all, err := s.List(func(m *Meta) bool { return !m.Saved.IsZero() }); err != nil || len(all) != 1 {
+	if all, err := s.List(func(m *Meta) bool { return !m.Written.IsZero() }); err != nil || len(all) != 1 {
 		t.Fatalf("a write to the full disk left %+v, %v; want the hibernated box", all, err)
 	}
-	s.cfg.DiskDoubt = 0
+	s.cfg.DiskGrace = 0
 	free = 1 << 40
 	sweep("the disk is free again", 0)
-	s.cfg.DiskDoubt = time.Hour
+	s.cfg.DiskGrace = time.Hour
 	free = 7 * mb // the first record is large enough for what is missing
 	sweep("the disk is full again", 0)
-	s.cfg.DiskDoubt = time.Nanosecond
+	s.cfg.DiskGrace = time.Nanosecond
 	sweep("the disk has been full for long", 1)
 }

@@ -171,7 +171,7 @@ func (s *Store) logDamaged(it, before *item) {
 
 // List returns the records for which match returns true, all if match is nil, most
 // recently used first. The list may be outdated when it is returned: only Acquire tells
-// whether a record still exists and is free. Records without data (zero Saved) are
+// whether a record still exists and is free. Records without data (zero Written) are
 // included; damaged ones are logged once.
 //
 // List fails if the process or the host is short of descriptors or memory: a record that
@@ -183,7 +183,7 @@ func (s *Store) List(match func(*Meta) bool) ([]Record, error) {
 	}
 	var out []Record
 	for _, it := range items {
-		if short(it.err) {
+		if outOfResources(it.err) {
 			return nil, fmt.Errorf("read record %q: %w", it.id, it.err)
 		}
 		m := it.Meta // a copy for match
@@ -205,8 +205,8 @@ func (s *Store) List(match func(*Meta) bool) ([]Record, error) {
 	return out, nil
 }
 
-// short reports whether an error comes from a lack of descriptors or memory.
-func short(err error) bool {
+// outOfResources reports whether an error comes from a lack of descriptors or memory.
+func outOfResources(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM)
 }
 

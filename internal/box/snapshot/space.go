@@ -22,11 +22,12 @@ type shortfall struct {
 	reserved int64
 }
 
-// nothing reports whether nothing is missing.
-func (s shortfall) nothing() bool { return s.none() && s.reserved <= 0 }
+// fits reports whether nothing is missing.
+func (s shortfall) fits() bool { return s.needsNoEviction() && s.reserved <= 0 }
 
-// none reports whether nothing is missing for which records are evicted.
-func (s shortfall) none() bool { return s.budget <= 0 && s.disk <= 0 && s.records <= 0 }
+// needsNoEviction reports whether nothing is missing for which records are evicted. A write
+// may still be refused, for what others have reserved.
+func (s shortfall) needsNoEviction() bool { return s.budget <= 0 && s.disk <= 0 && s.records <= 0 }
 
 // without returns the shortfall after the removal of a record of so many bytes.
 func (s shortfall) without(bytes int64) shortfall {
@@ -47,7 +48,7 @@ func (s *Store) free() (int64, error) {
 }
 
 // available returns the space on the disk that writes may take: the store leaves the rest
-// free, or others have reserved it. Both are negative if there is less than that.
+// free, or others have reserved it. available is negative if the disk has less than that.
 func (s *Store) available() (available, reserved int64, err error) {
 	free, err := s.free()
 	if err != nil {
@@ -90,11 +91,11 @@ func (s *Store) shortfallFor(items []*item, own string, need, written, available
 		}
 		used += bytes
 	}
-	l := shortfall{disk: coming - available, records: int64(len(items) - s.cfg.MaxRecords)}
+	short := shortfall{disk: coming - available, records: int64(len(items) - s.cfg.MaxRecords)}
 	if s.cfg.MaxBytes > 0 {
-		l.budget = used - s.cfg.MaxBytes
+		short.budget = used - s.cfg.MaxBytes
 	}
-	return l, nil
+	return short, nil
 }
 
 // writtenOf returns how much of the data being written to a record is on the disk; 0 if
@@ -114,11 +115,11 @@ func (s *Store) writtenOf(it *item) int64 {
 
 // reserveBytes makes space for need bytes that replace the data of a lease, of which
 // written are already on the disk, and publishes the reservation.
-func (s *Store) reserveBytes(ctx context.Context, c *Lease, need, written int64) error {
-	req := &requester{c.Meta().Owner, c.id, need}
+func (s *Store) reserveBytes(ctx context.Context, lease *Lease, need, written int64) error {
+	req := &requester{lease.Meta().Owner, lease.id, need}
 	return s.reserveSpace(ctx, req, func(items []*item) (shortfall, error) {
-		if c.Meta().Class == Kept {
-			if err := s.checkKept(items, req, written); err != nil {
+		if lease.Meta().Class == Saved {
+			if err := s.checkSaved(items, req, written); err != nil {
 				return shortfall{}, err
 			}
 		}
@@ -126,37 +127,37 @@ func (s *Store) reserveBytes(ctx context.Context, c *Lease, need, written int64)
 		if err != nil {
 			return shortfall{}, err
 		}
-		l, err := s.shortfallFor(items, c.id, need, written, available+reserved)
-		l.reserved = l.disk + reserved
-		l.records = 0 // Write adds no record
-		if err == nil && l.disk > 0 {
-			err = s.refuseInDoubt(l)
+		short, err := s.shortfallFor(items, lease.id, need, written, available+reserved)
+		short.reserved = short.disk + reserved
+		short.records = 0 // Write adds no record
+		if err == nil && short.disk > 0 {
+			err = s.refuseInGrace(short)
 		}
-		return l, err
-	}, func() error { return c.reserve(need) })
+		return short, err
+	}, func() error { return lease.reserve(need) })
 }
 
-// refuseInDoubt returns a *FullError while it is too early to evict for a full disk.
-func (s *Store) refuseInDoubt(l shortfall) error {
+// refuseInGrace returns a *FullError while it is too early to evict for a full disk.
+func (s *Store) refuseInGrace(short shortfall) error {
 	sweepable, err := s.sweepable()
-	if err == nil && s.doubtDisk(sweepable < 0) {
-		err = fullError(l)
+	if err == nil && s.inDiskGrace(sweepable < 0) {
+		err = fullError(short)
 	}
 	return err
 }
 
-// keptShare is the part of the store that all Kept records may take. They are never
-// evicted, so the rest is for Box records: a living box can always be written there.
-const keptShare = 2
+// The store's size divided by allSavedDivisor is what all Saved records may take. They are
+// never evicted, so the rest is for Box records: a living box can always be written there.
+const allSavedDivisor = 2
 
-// ownerShare is the part of the store that the Kept records of one owner may take if
-// Config does not say.
-const ownerShare = 4
+// The store's size divided by ownerSavedDivisor is what the Saved records of one owner may
+// take if Config.MaxSaved is 0.
+const ownerSavedDivisor = 4
 
-// checkKept returns a *FullError if the requester's record, of which written bytes are
-// already on the disk, exceeds a limit on Kept records. The size of the store is
+// checkSaved returns a *FullError if the requester's record, of which written bytes are
+// already on the disk, exceeds a limit on Saved records. The size of the store is
 // Config.MaxBytes, or what its disk has room for if that is less.
-func (s *Store) checkKept(items []*item, req *requester, written int64) error {
+func (s *Store) checkSaved(items []*item, req *requester, written int64) error {
 	size, _, err := s.available()
 	if err != nil {
 		return err
@@ -169,7 +170,7 @@ func (s *Store) checkKept(items []*item, req *requester, written int64) error {
 			continue
 		}
 		size += it.Bytes
-		if it.Class != Kept || it.id == req.id {
+		if it.Class != Saved || it.id == req.id {
 			continue
 		}
 		bytes := max(it.Bytes, it.Pending)
@@ -182,15 +183,15 @@ func (s *Store) checkKept(items []*item, req *requester, written int64) error {
 		size = min(size, s.cfg.MaxBytes)
 	}
 	size = max(size, 0)
-	most := s.cfg.MaxKept
+	most := s.cfg.MaxSaved
 	if most == 0 {
-		most = size / ownerShare
+		most = size / ownerSavedDivisor
 	}
 	switch {
 	case own > most:
 		return &FullError{Missing: own - most, Limit: LimitOwner, Max: most}
-	case all > size/keptShare:
-		return &FullError{Missing: all - size/keptShare, Limit: LimitKept, Max: size / keptShare}
+	case all > size/allSavedDivisor:
+		return &FullError{Missing: all - size/allSavedDivisor, Limit: LimitSaved, Max: size / allSavedDivisor}
 	}
 	return nil
 }
@@ -219,8 +220,8 @@ const reserveAttempts = 3
 // reserveSpace calls reserve when there is no shortfall, after evicting records if it must. It
 // holds Store.space only while it looks and reserves, and looks again after an eviction.
 func (s *Store) reserveSpace(ctx context.Context, req *requester, lacks func([]*item) (shortfall, error), reserve func() error) error {
-	_, l, err := s.tryReserve(ctx, lacks, reserve)
-	if err == nil && l.nothing() || err != nil && !errors.Is(err, ErrFull) {
+	_, short, err := s.tryReserve(ctx, lacks, reserve)
+	if err == nil && short.fits() || err != nil && !errors.Is(err, ErrFull) {
 		return err
 	}
 	unlock, err := s.lockStore(ctx, &s.evictions)
@@ -229,22 +230,22 @@ func (s *Store) reserveSpace(ctx context.Context, req *requester, lacks func([]*
 	}
 	defer unlock()
 	for attempt := 0; ; attempt++ { // first: the eviction before may have made enough room
-		items, l, err := s.tryReserve(ctx, lacks, reserve)
-		if err != nil || l.nothing() {
+		items, short, err := s.tryReserve(ctx, lacks, reserve)
+		if err != nil || short.fits() {
 			return err
 		}
 		if attempt == reserveAttempts {
-			return fullError(l)
+			return fullError(short)
 		}
-		victims, err := s.chooseVictims(items, req, l)
+		victims, err := s.chooseVictims(items, req, short)
 		if err != nil {
 			return err
 		}
-		rest := l
+		rest := short
 		for _, it := range victims {
 			rest = rest.without(it.Bytes)
 		}
-		if !rest.nothing() {
+		if !rest.fits() {
 			return fullError(rest) // evict nothing if it would not suffice
 		}
 		if _, err := s.evict(victims); err != nil {
@@ -265,23 +266,25 @@ func (s *Store) tryReserve(ctx context.Context, lacks func([]*item) (shortfall, 
 	if err != nil {
 		return nil, shortfall{}, err
 	}
-	l, err := lacks(items)
-	if err == nil && l.nothing() {
+	short, err := lacks(items)
+	if err == nil && short.fits() {
 		err = reserve()
 	}
-	return items, l, err
+	return items, short, err
 }
 
-func fullError(l shortfall) error { return &FullError{Missing: max(l.budget, l.disk, l.reserved, 0)} }
+func fullError(short shortfall) error {
+	return &FullError{Missing: max(short.budget, short.disk, short.reserved, 0)}
+}
 
 // chooseVictims selects the records to evict, no more than needed and possibly too few.
 // Only Box records without a lease qualify: first those of the requester, then those of
 // the owner with the most data, but never of an owner with less than the requester
 // would have; of each owner, the least recently used first. req is nil when a sweep
 // enforces the limits.
-func (s *Store) chooseVictims(items []*item, req *requester, l shortfall) ([]*item, error) {
+func (s *Store) chooseVictims(items []*item, req *requester, short shortfall) ([]*item, error) {
 	weight := func(it *item) int64 {
-		if l.records > 0 {
+		if short.records > 0 {
 			return 1
 		}
 		return it.Bytes
@@ -317,10 +320,10 @@ func (s *Store) chooseVictims(items []*item, req *requester, l shortfall) ([]*it
 	})
 	var out []*item
 	for _, it := range boxes {
-		if l.none() {
+		if short.needsNoEviction() {
 			break
 		}
-		if l.records <= 0 && it.Bytes == 0 {
+		if short.records <= 0 && it.Bytes == 0 {
 			continue // evicting it would free nothing
 		}
 		if req != nil && has[it.Owner] < has[req.owner] {
@@ -333,7 +336,7 @@ func (s *Store) chooseVictims(items []*item, req *requester, l shortfall) ([]*it
 		if !held {
 			out = append(out, it)
 			has[it.Owner] -= weight(it)
-			l = l.without(it.Bytes)
+			short = short.without(it.Bytes)
 		}
 	}
 	return out, nil
@@ -341,14 +344,14 @@ func (s *Store) chooseVictims(items []*item, req *requester, l shortfall) ([]*it
 
 // evict removes victims, except those used since they were selected. The caller holds
 // s.evictions.
-func (s *Store) evict(victims []*item) ([]Removed, error) {
-	going := make([]removal, 0, len(victims))
+func (s *Store) evict(victims []*item) ([]Removal, error) {
+	going := make([]candidate, 0, len(victims))
 	for _, it := range victims {
-		going = append(going, removal{it.id, func(now *item, _ *os.Root) (*Removed, error) {
+		going = append(going, candidate{it.id, func(now *item, _ *os.Root) (*Removal, error) {
 			if now.err != nil || now.Gen != it.Gen || !now.Used.Equal(it.Used) {
 				return nil, now.err
 			}
-			return &Removed{Record: it.record(false), Why: Quota}, nil
+			return &Removal{Record: it.record(false), Why: Evicted}, nil
 		}})
 	}
 	return s.removeAll(going)

@@ -22,9 +22,9 @@ func usedOn(n int) Meta {
 	return m
 }
 
-func kept() Meta {
+func saved() Meta {
 	m := usedOn(1)
-	m.Class = Kept
+	m.Class = Saved
 	return m
 }
 
@@ -33,16 +33,16 @@ const kB = 1000
 func blob(n int) string { return strings.Repeat("x", n) }
 
 func TestQuota_EvictsLeastRecentlyUsed(t *testing.T) {
-	var evicted []Removed
+	var evicted []Removal
 	var s *Store
-	s = openRemoving(t, Config{MaxBytes: 10 * kB}, func(r []Removed) ([]string, error) {
+	s = openBeforeRemove(t, Config{MaxBytes: 10 * kB}, func(r []Removal) ([]string, error) {
 		evicted = append(evicted, r...)
 		if _, err := s.List(nil); err != nil { // nothing is locked
 			t.Error(err)
 		}
 		return nil, nil
 	})
-	keptID := stored(t, s, kept(), blob(2*kB))
+	savedID := stored(t, s, saved(), blob(2*kB))
 	third := stored(t, s, usedOn(7), blob(2*kB))
 	first := stored(t, s, usedOn(5), blob(1*kB))
 	living := create(t, s, usedOn(2))
@@ -59,7 +59,7 @@ func TestQuota_EvictsLeastRecentlyUsed(t *testing.T) {
 	var got []string
 	for _, r := range evicted {
 		got = append(got, r.ID)
-		if r.Why != Quota || r.Owner != "someone" || r.Bytes == 0 {
+		if r.Why != Evicted || r.Owner != "someone" || r.Bytes == 0 {
 			t.Errorf("evicted %+v", r)
 		}
 	}
@@ -91,7 +91,7 @@ func TestQuota_EvictsLeastRecentlyUsed(t *testing.T) {
 		t.Errorf("evicted %+v, want %s", evicted, third)
 	}
 	all := ids(list(t, s))
-	for _, id := range []string{keptID, living.ID(), stranger.ID(), c.ID()} {
+	for _, id := range []string{savedID, living.ID(), stranger.ID(), c.ID()} {
 		if !slices.Contains(all, id) {
 			t.Errorf("%s is gone", id)
 		}
@@ -102,7 +102,7 @@ func TestQuota_EvictsLeastRecentlyUsed(t *testing.T) {
 // records, not from those of owners with less.
 func TestQuota_OwnersWithLessKeepTheirs(t *testing.T) {
 	var evicted []string
-	s := openRemoving(t, Config{MaxBytes: 10 * kB}, func(r []Removed) ([]string, error) { evicted = append(evicted, removedIDs(r)...); return nil, nil })
+	s := openBeforeRemove(t, Config{MaxBytes: 10 * kB}, func(r []Removal) ([]string, error) { evicted = append(evicted, removedIDs(r)...); return nil, nil })
 	of := func(owner string, used int, class Class) Meta {
 		m := usedOn(used)
 		m.Owner, m.Class = owner, class
@@ -124,7 +124,7 @@ func TestQuota_OwnersWithLessKeepTheirs(t *testing.T) {
 	// A new owner takes from the owner with the most.
 	stored(t, s, of("carol", 8, Box), blob(3*kB))
 	want("of who has most", second)
-	stored(t, s, of("bob", 9, Kept), blob(2*kB))
+	stored(t, s, of("bob", 9, Saved), blob(2*kB))
 
 	// Nobody has as much as alice would have: only her own records are evicted.
 	c := create(t, s, of("alice", 10, Box))
@@ -139,8 +139,8 @@ func TestQuota_OwnersWithLessKeepTheirs(t *testing.T) {
 }
 
 func TestWrite_ExceedsEstimate(t *testing.T) {
-	var evicted []Removed
-	s := openRemoving(t, Config{MaxBytes: 10 * kB}, func(r []Removed) ([]string, error) { evicted = append(evicted, r...); return nil, nil })
+	var evicted []Removal
+	s := openBeforeRemove(t, Config{MaxBytes: 10 * kB}, func(r []Removal) ([]string, error) { evicted = append(evicted, r...); return nil, nil })
 	other := stored(t, s, usedOn(3), blob(4*kB))
 	c := create(t, s, usedOn(4))
 	write(t, c, usedOn(4), blob(1*kB))
@@ -198,9 +198,9 @@ func TestUpdate_DuringWrite(t *testing.T) {
 }
 
 func TestStore_MaxRecords(t *testing.T) {
-	var evicted []Removed
-	s := openRemoving(t, Config{MaxRecords: 4}, func(r []Removed) ([]string, error) { evicted = append(evicted, r...); return nil, nil })
-	stored(t, s, kept(), "kept")
+	var evicted []Removal
+	s := openBeforeRemove(t, Config{MaxRecords: 4}, func(r []Removal) ([]string, error) { evicted = append(evicted, r...); return nil, nil })
+	stored(t, s, saved(), "kept")
 	create(t, s, usedOn(1))
 	second := stored(t, s, usedOn(3), "b")
 	first := stored(t, s, usedOn(2), "a")
@@ -226,11 +226,11 @@ func TestSweep(t *testing.T) {
 	put(stored(t, s, usedOn(9), "old"), Age)
 	put(stored(t, s, usedOn(11), "young"), "")
 	put(stored(t, s, usedOn(30), "of the future"), "")
-	put(stored(t, s, kept(), "kept"), "")
+	put(stored(t, s, saved(), "kept"), "")
 	held := create(t, s, usedOn(1))
 	write(t, held, usedOn(1), "held")
 	put(held.ID(), "")
-	for _, m := range []Meta{usedOn(19), kept()} {
+	for _, m := range []Meta{usedOn(19), saved()} {
 		c := create(t, s, m)
 		c.Release()
 		put(c.ID(), Lost)
@@ -282,7 +282,7 @@ func TestSweep(t *testing.T) {
 // TestSweep_ClockJump: the clock is ahead for a while, and then for good.
 func TestSweep_ClockJump(t *testing.T) {
 	now := day(2)
-	s := open(t, Config{MaxAge: 10 * 24 * time.Hour, AgeDoubt: 50 * time.Millisecond, Now: func() time.Time { return now }})
+	s := open(t, Config{MaxAge: 10 * 24 * time.Hour, AgeGrace: 50 * time.Millisecond, Now: func() time.Time { return now }})
 	id := stored(t, s, usedOn(2), "data")
 	for range 2 {
 		now = day(30)
@@ -297,7 +297,7 @@ func TestSweep_ClockJump(t *testing.T) {
 	}
 	now = day(30)
 	begun := time.Now()
-	var removed []Removed
+	var removed []Removal
 	for len(removed) == 0 && time.Since(begun) < 10*time.Second {
 		removed = sweep(t, s)
 	}
@@ -306,21 +306,21 @@ func TestSweep_ClockJump(t *testing.T) {
 	}
 }
 
-func removedIDs(removed []Removed) (out []string) {
+func removedIDs(removed []Removal) (out []string) {
 	for _, r := range removed {
 		out = append(out, r.ID)
 	}
 	return out
 }
 
-// TestRemoving_BeforeTheRemoval: another process finds each removed record or learns of its
+// TestBeforeRemove_BeforeTheRemoval: another process finds each removed record or learns of its
 // removal, and removals for one reason are announced together.
-func TestRemoving_BeforeTheRemoval(t *testing.T) {
+func TestBeforeRemove_BeforeTheRemoval(t *testing.T) {
 	now := day(1)
 	var s *Store
 	var calls []string // the reasons of each call
 	cfg := Config{MaxBytes: 3*kB + 100, MaxAge: 10 * 24 * time.Hour, Now: func() time.Time { return now }}
-	announce := func(removed []Removed) ([]string, error) {
+	announce := func(removed []Removal) ([]string, error) {
 		reasons := make(map[Why]int)
 		for _, r := range removed {
 			reasons[r.Why]++
@@ -331,7 +331,7 @@ func TestRemoving_BeforeTheRemoval(t *testing.T) {
 		calls = append(calls, fmt.Sprint(reasons))
 		return nil, nil
 	}
-	s = openRemoving(t, cfg, announce)
+	s = openBeforeRemove(t, cfg, announce)
 	want := func(what string, want ...string) {
 		t.Helper()
 		if !slices.Equal(calls, want) {
@@ -360,20 +360,20 @@ func TestRemoving_BeforeTheRemoval(t *testing.T) {
 	want("a sweep", "map[age:2 damaged:1 lost:1]")
 
 	cfg.Dir, cfg.MaxBytes = s.dir, 1
-	for range removalBatch + 1 {
+	for range removeBatchSize + 1 {
 		stored(t, s, usedOn(12), "x")
 	}
-	sweep(t, openRemoving(t, cfg, announce))
-	want("a sweep for room", fmt.Sprintf("map[quota:%d]", removalBatch), "map[quota:1]")
+	sweep(t, openBeforeRemove(t, cfg, announce))
+	want("a sweep for room", fmt.Sprintf("map[quota:%d]", removeBatchSize), "map[quota:1]")
 }
 
-// TestRemoving_ThatFails: records whose removal could not be noted stay, those beside them go,
+// TestBeforeRemove_ThatFails: records whose removal could not be noted stay, those beside them go,
 // and a later sweep announces and removes them.
-func TestRemoving_ThatFails(t *testing.T) {
+func TestBeforeRemove_ThatFails(t *testing.T) {
 	now := day(1)
 	full := errors.New("no space left on device")
 	var stay, announced []string
-	s := openRemoving(t, Config{MaxAge: 24 * time.Hour, Now: func() time.Time { return now }}, func(r []Removed) ([]string, error) {
+	s := openBeforeRemove(t, Config{MaxAge: 24 * time.Hour, Now: func() time.Time { return now }}, func(r []Removal) ([]string, error) {
 		announced = append(announced, removedIDs(r)...)
 		if len(stay) > 0 {
 			return stay, full
@@ -399,13 +399,13 @@ func TestRemoving_ThatFails(t *testing.T) {
 	}
 }
 
-// TestRemoving_Once: a record that cannot be removed is announced once, and again only if it was
+// TestBeforeRemove_Once: a record that cannot be removed is announced once, and again only if it was
 // used in between.
-func TestRemoving_Once(t *testing.T) {
+func TestBeforeRemove_Once(t *testing.T) {
 	now := day(1)
 	var s *Store
 	stuck, announced := true, 0
-	s = openRemoving(t, Config{MaxAge: 24 * time.Hour, Now: func() time.Time { return now }}, func(r []Removed) ([]string, error) {
+	s = openBeforeRemove(t, Config{MaxAge: 24 * time.Hour, Now: func() time.Time { return now }}, func(r []Removal) ([]string, error) {
 		announced += len(r)
 		return nil, nil
 	})
@@ -439,14 +439,14 @@ func TestRemoving_Once(t *testing.T) {
 	now = day(19)
 	try("after another use", 2)
 	stuck = false
-	if removed := sweep(t, s); len(removed) != 1 || announced != 2 || len(s.noted) > 0 {
-		t.Errorf("the last sweep removed %+v, after %d announcements, and remembers %v; want one record, 2 and nothing", removed, announced, s.noted)
+	if removed := sweep(t, s); len(removed) != 1 || announced != 2 || len(s.hookDone) > 0 {
+		t.Errorf("the last sweep removed %+v, after %d announcements, and remembers %v; want one record, 2 and nothing", removed, announced, s.hookDone)
 	}
 }
 
 func TestSweep_Quota(t *testing.T) {
 	s := open(t, Config{})
-	keptID := stored(t, s, kept(), blob(9*kB))
+	savedID := stored(t, s, saved(), blob(9*kB))
 	old := stored(t, s, usedOn(2), blob(4*kB))
 	young := stored(t, s, usedOn(3), blob(1*kB))
 	check := func(cfg Config, want ...string) {
@@ -454,7 +454,7 @@ func TestSweep_Quota(t *testing.T) {
 		cfg.Dir = s.dir
 		var got []string
 		for _, r := range sweep(t, open(t, cfg)) {
-			if r.Why != Quota {
+			if r.Why != Evicted {
 				t.Errorf("removed %+v", r)
 			}
 			got = append(got, r.ID)
@@ -467,7 +467,7 @@ func TestSweep_Quota(t *testing.T) {
 	check(Config{MaxBytes: 13 * kB}, old)
 	check(Config{MaxBytes: 1 * kB}, young) // even if it does not suffice
 	check(Config{MaxBytes: 1 * kB, MaxRecords: 1})
-	if got := ids(list(t, s)); !slices.Equal(got, []string{keptID}) {
+	if got := ids(list(t, s)); !slices.Equal(got, []string{savedID}) {
 		t.Errorf("left: %q", got)
 	}
 }

@@ -36,7 +36,7 @@ var (
 type FullError struct {
 	Missing int64 // bytes; 0: the number of records is the limit
 	Limit   Limit // the limit that was reached
-	Max     int64 // of LimitOwner and LimitKept, in bytes
+	Max     int64 // of LimitOwner and LimitSaved, in bytes
 }
 
 // Limit is a limit of the store that a write reached.
@@ -44,16 +44,16 @@ type Limit string
 
 const (
 	LimitStore Limit = ""      // on all records, or the space on the disk
-	LimitKept  Limit = "kept"  // on the Kept records of all owners
-	LimitOwner Limit = "owner" // on the Kept records of one owner
+	LimitSaved Limit = "kept"  // on the Saved records of all owners
+	LimitOwner Limit = "owner" // on the Saved records of one owner
 )
 
 func (e *FullError) Error() string {
 	switch {
 	case e.Limit == LimitOwner:
-		return fmt.Sprintf("%v: the owner's kept snapshots would exceed %d bytes by %d", ErrFull, e.Max, e.Missing)
-	case e.Limit == LimitKept:
-		return fmt.Sprintf("%v: all kept snapshots would exceed %d bytes by %d", ErrFull, e.Max, e.Missing)
+		return fmt.Sprintf("%v: the owner's saved snapshots would exceed %d bytes by %d", ErrFull, e.Max, e.Missing)
+	case e.Limit == LimitSaved:
+		return fmt.Sprintf("%v: all saved snapshots would exceed %d bytes by %d", ErrFull, e.Max, e.Missing)
 	case e.Missing == 0:
 		return ErrFull.Error() + ": the maximum number of records is in use"
 	}
@@ -69,12 +69,13 @@ type Why string
 const (
 	Lost    Why = "lost"    // its creator was killed before it had data
 	Age     Why = "age"     // not used for Config.MaxAge
-	Quota   Why = "quota"   // least recently used when space was needed
+	Evicted Why = "quota"   // the least recently used when space was needed
 	Damaged Why = "damaged" // unreadable
 )
 
-// Removed is a removed record. Of a damaged or lost one often only the ID is known.
-type Removed struct {
+// Removal is a record that is about to be removed, or that was. Of a damaged or lost one often
+// only the ID is known.
+type Removal struct {
 	Record
 	Why Why
 }
@@ -98,18 +99,18 @@ type Config struct {
 	Dir        string        // created if missing, with mode 0700; its path must not change
 	MaxBytes   int64         // of all data; 0: unlimited
 	MinFree    int64         // bytes to leave free on the disk
-	MaxKept    int64         // of the data of one owner's Kept records; 0: a quarter of the store
+	MaxSaved   int64         // of the data of one owner's Saved records; 0: a quarter of the store
 	Reserved   func() int64  // more bytes to leave free, which others will write; nil: none
 	MaxRecords int           // 0: 20,000
 	MaxAge     time.Duration // since Used, of Box records without a lease; 0: unlimited
-	// AgeDoubt is how long, by the monotonic clock, sweeps must find a record expired
+	// AgeGrace is how long, by the monotonic clock, sweeps must find a record expired
 	// before it is removed, so that a clock that is wrong for a while costs nothing. 0:
 	// removed at once.
-	AgeDoubt time.Duration
-	// DiskDoubt is how long the disk must have less than MinFree, at most 256 MiB, before
+	AgeGrace time.Duration
+	// DiskGrace is how long the disk must have less than MinFree, at most 256 MiB, before
 	// records are evicted for it, so that a disk that is full for a while costs nothing. Until
 	// then, writes fail.
-	DiskDoubt time.Duration
+	DiskGrace time.Duration
 	Log       *slog.Logger     // nil: none
 	Now       func() time.Time // nil: time.Now
 
@@ -142,38 +143,40 @@ type Store struct {
 	lockInfo fs.FileInfo
 	count    atomic.Int64 // of records: the last scan's, adjusted by own changes
 
-	// evictions is held by an eviction while it announces and removes records. An eviction
+	// evictions is held by an eviction while it calls beforeRemove and removes records. An eviction
 	// loses the state of a box, so no two evict for the same lack. Only reservations that must
 	// evict wait for it. It is taken before space.
 	evictions storeLock
 	// space is held by a reservation from its look at the records until it has published what
 	// it takes, so that no two take the same room. That reads what changed of the records and
-	// replaces one file without a sync; nothing is announced or removed meanwhile.
+	// replaces one file without a sync; nothing is removed meanwhile.
 	space storeLock
-	// removing is the function of OnRemoving; nil: none.
-	removing func([]Removed) (stay []string, err error)
+	// beforeRemove is the function of BeforeRemove; nil: none.
+	beforeRemove func([]Removal) (stay []string, err error)
 
-	mu     sync.Mutex
-	closed bool                   // guarded by mu
-	leases map[string]*localLease // guarded by mu; of this process, by id
-	listed listing                // guarded by mu; of the last scan that read the directory
-	seen   map[string]seen        // guarded by mu, the map is immutable; result of the last scan
-	aged   map[string]time.Time   // guarded by mu; since when sweeps have found records expired
-	noted  map[string]time.Time   // guarded by mu; when the records were used that removing has noted and that are still there
-	short  time.Time              // guarded by mu; since when sweeps have found the disk short; zero: it is not
-	usage                         // guarded by mu
+	mu             sync.Mutex
+	closed         bool                   // guarded by mu
+	leases         map[string]*localLease // guarded by mu; of this process, by id
+	listed         listing                // guarded by mu; of the last scan that read the directory
+	seen           map[string]seen        // guarded by mu, the map is immutable; result of the last scan
+	aged           map[string]time.Time   // guarded by mu; since when sweeps have found records expired
+	hookDone       map[string]time.Time   // guarded by mu; last use of the records that are still there although beforeRemove has succeeded for them
+	diskShortSince time.Time              // guarded by mu; since when sweeps have found the disk short; zero: it is not
+	usage                                 // guarded by mu
 }
 
-// OnRemoving sets a function that the store calls with the records that Create, Write and Sweep
-// are about to remove, in the goroutine of their caller, so that there is never neither a record
-// nor a note of it. It returns the IDs of those that it could not note, with an error that says
-// why: these stay, and a later Sweep announces them again. The store may call it for some that
-// then cannot be removed; it announces such a record again only if it was used meanwhile. It
-// announces many at once where many go. Meanwhile other evictions wait, of all processes, and
-// writes that need none go on. The function must not call the Store's Write or Create, which may
-// wait for it. Call OnRemoving before any of the three.
-func (s *Store) OnRemoving(announce func([]Removed) (stay []string, err error)) {
-	s.removing = announce
+// BeforeRemove sets a function that Create, Write and Sweep call before they remove records, so
+// that either the record or a tombstone of it always exists. The function returns the IDs of
+// the records for which it could make no tombstone, with an error that says why. These records
+// stay, and a later Sweep tries again.
+//
+// The function gets many records at once where many go. It runs in the goroutine of the caller
+// of Create, Write or Sweep. It may get a record that then cannot be removed; it gets that one
+// again only if the record was used meanwhile. While it runs, other evictions wait, of all
+// processes, and writes that evict nothing go on. The function must not call Write or Create
+// of the store, which may wait for it. Call BeforeRemove before any of the three.
+func (s *Store) BeforeRemove(f func([]Removal) (stay []string, err error)) {
+	s.beforeRemove = f
 }
 
 // Open opens the store in cfg.Dir. The caller must Close it. It fails if the directory
@@ -182,7 +185,7 @@ func Open(cfg Config) (_ *Store, err error) {
 	s := &Store{
 		cfg: cfg, log: cfg.Log, now: cfg.Now,
 		evictions: newStoreLock(evictionLockOffset, "evictions"), space: newStoreLock(spaceLockOffset, "disk space"),
-		leases: make(map[string]*localLease), noted: make(map[string]time.Time), usage: newUsage(),
+		leases: make(map[string]*localLease), hookDone: make(map[string]time.Time), usage: newUsage(),
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -285,11 +288,11 @@ func validID(id string) bool {
 //
 // Errors: ErrInvalid; a *FullError if there are too many records.
 func (s *Store) Create(m Meta) (*Lease, error) {
-	c, err := s.create(m)
+	lease, err := s.create(m)
 	if err != nil {
 		return nil, fmt.Errorf("make record: %w", err)
 	}
-	return c, nil
+	return lease, nil
 }
 
 func (s *Store) create(m Meta) (_ *Lease, err error) {
@@ -305,26 +308,26 @@ func (s *Store) create(m Meta) (_ *Lease, err error) {
 	if err := s.acquireLease(id, false); err != nil {
 		return nil, err
 	}
-	c := &Lease{s: s, id: id, op: make(chan struct{}, 1), e: e}
+	lease := &Lease{s: s, id: id, op: make(chan struct{}, 1), e: e}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, s.records.RemoveAll(id), c.release())
+			err = errors.Join(err, s.records.RemoveAll(id), lease.release())
 		}
 	}()
 	if err := s.records.Mkdir(id, 0o700); err != nil {
 		return nil, full(err)
 	}
-	if c.dir, err = s.records.OpenRoot(id); err != nil {
+	if lease.dir, err = s.records.OpenRoot(id); err != nil {
 		return nil, err
 	}
-	if err := writeEntry(c.dir, metaName+newSuffix, &e, false); err != nil {
+	if err := writeEntry(lease.dir, metaName+newSuffix, &e, false); err != nil {
 		return nil, err
 	}
-	if err := c.dir.Rename(metaName+newSuffix, metaName); err != nil {
+	if err := lease.dir.Rename(metaName+newSuffix, metaName); err != nil {
 		return nil, err
 	}
 	s.count.Add(1)
-	return c, nil
+	return lease, nil
 }
 
 // meta returns m as it replaces old: with its times filled in, and the fields that m
@@ -334,7 +337,7 @@ func (s *Store) meta(m Meta, old entry) (Meta, error) {
 		return m, fmt.Errorf("class %q of a record cannot change to %.20q: %w", old.Class, m.Class, ErrInvalid)
 	}
 	now := s.now()
-	m.Saved = old.Saved
+	m.Written = old.Written
 	if m.Created.IsZero() {
 		m.Created = old.Created
 	}
@@ -344,7 +347,7 @@ func (s *Store) meta(m Meta, old entry) (Meta, error) {
 	if m.Used.IsZero() {
 		m.Used = now
 	}
-	for _, t := range []*time.Time{&m.Created, &m.Used, &m.Saved} {
+	for _, t := range []*time.Time{&m.Created, &m.Used, &m.Written} {
 		*t = t.UTC().Round(0) // as read back from the disk
 	}
 	if err := m.check(); err != nil {
@@ -361,12 +364,12 @@ func (s *Store) Acquire(id string) (*Lease, error) {
 	if err != nil {
 		return nil, fmt.Errorf("acquire record %.40q: %w", id, err)
 	}
-	if e.Live && isStill(dir) {
-		e.Live = false
+	if e.Stale && isQuiescent(dir) {
+		e.Stale = false
 	}
-	c := &Lease{s: s, id: id, dir: dir, op: make(chan struct{}, 1), e: e}
-	_ = c.reserve(0) // clear a reservation of a killed process
-	return c, nil
+	lease := &Lease{s: s, id: id, dir: dir, op: make(chan struct{}, 1), e: e}
+	_ = lease.reserve(0) // clear a reservation of a killed process
+	return lease, nil
 }
 
 // Read leases a record for reading, shared with other readers, and returns the
@@ -456,7 +459,7 @@ func (s *Store) moveToTrash(id string) error {
 	if err == nil {
 		s.count.Add(-1)
 		s.mu.Lock()
-		delete(s.noted, id)
+		delete(s.hookDone, id)
 		s.mu.Unlock()
 	}
 	return err

@@ -32,11 +32,11 @@ func open(t testing.TB, cfg Config) *Store {
 	return s
 }
 
-// openRemoving is open with a function for OnRemoving.
-func openRemoving(t testing.TB, cfg Config, announce func([]Removed) ([]string, error)) *Store {
+// openBeforeRemove is open with a function for BeforeRemove.
+func openBeforeRemove(t testing.TB, cfg Config, announce func([]Removal) ([]string, error)) *Store {
 	t.Helper()
 	s := open(t, cfg)
-	s.OnRemoving(announce)
+	s.BeforeRemove(announce)
 	return s
 }
 
@@ -112,7 +112,7 @@ func ids(records []Record) []string {
 	return out
 }
 
-func sweep(t testing.TB, s *Store) []Removed {
+func sweep(t testing.TB, s *Store) []Removal {
 	t.Helper()
 	removed, err := s.Sweep(t.Context())
 	if err != nil {
@@ -165,7 +165,7 @@ func TestRecord_Lifecycle(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, c, m, "first")
-	m.Saved = now
+	m.Written = now
 	want[0].Meta, want[0].Bytes = m, 5
 	if got := list(t, s); !reflect.DeepEqual(got, want) {
 		t.Errorf("written: got  %+v\nwant %+v", got, want)
@@ -175,7 +175,7 @@ func TestRecord_Lifecycle(t *testing.T) {
 	}
 
 	now = day(6)
-	m.Live, m.Used = true, day(4)
+	m.Stale, m.Used = true, day(4)
 	if err := c.Update(m); err != nil {
 		t.Fatal(err)
 	}
@@ -183,9 +183,9 @@ func TestRecord_Lifecycle(t *testing.T) {
 		t.Errorf("live record: %+v", got)
 	}
 	first := c.Dir()
-	m.Live = false
+	m.Stale = false
 	write(t, c, m, "second")
-	m.Saved = now
+	m.Written = now
 	if _, err := os.Stat(first); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the first data: %v", err)
 	}
@@ -231,15 +231,15 @@ func TestRecord_Lifecycle(t *testing.T) {
 func TestCreate_FillsInTimes(t *testing.T) {
 	now := day(5)
 	s := open(t, Config{Now: func() time.Time { return now }})
-	c := create(t, s, Meta{Class: Kept})
+	c := create(t, s, Meta{Class: Saved})
 	if m := c.Meta(); !m.Created.Equal(now) || !m.Used.Equal(now) {
 		t.Errorf("made: %+v", m)
 	}
 	now = day(6)
-	if err := c.Update(Meta{Class: Kept, Saved: day(1)}); err != nil {
+	if err := c.Update(Meta{Class: Saved, Written: day(1)}); err != nil {
 		t.Fatal(err)
 	}
-	if m := c.Meta(); !m.Created.Equal(day(5)) || !m.Used.Equal(now) || !m.Saved.IsZero() {
+	if m := c.Meta(); !m.Created.Equal(day(5)) || !m.Used.Equal(now) || !m.Written.IsZero() {
 		t.Errorf("updated: %+v", m)
 	}
 }
@@ -249,7 +249,7 @@ func TestCreate_InvalidMeta(t *testing.T) {
 	c := create(t, s, box("a"))
 	for name, change := range map[string]func(*Meta){
 		"class":       func(m *Meta) { m.Class = "../box" },
-		"other class": func(m *Meta) { m.Class = Kept },
+		"other class": func(m *Meta) { m.Class = Saved },
 		"owner":       func(m *Meta) { m.Owner = strings.Repeat("x", 257) },
 		"kind":        func(m *Meta) { m.Kind = strings.Repeat("x", 65) },
 		"id":          func(m *Meta) { m.BoxID = strings.Repeat("x", 129) },
@@ -301,10 +301,10 @@ func TestAcquire_InvalidIDs(t *testing.T) {
 	}
 }
 
-func TestKept_Snapshots(t *testing.T) {
+func TestSaved_Snapshots(t *testing.T) {
 	s := open(t, Config{})
 	m := box("a")
-	m.Class = Kept
+	m.Class = Saved
 	c := create(t, s, m)
 	id := c.ID()
 	_, _, _, err := s.Read(id)

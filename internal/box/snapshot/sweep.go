@@ -8,28 +8,32 @@ import (
 	"time"
 )
 
-// Sweep removes what is left of interrupted writes and removals, and of the records
-// without a lease those without data (Lost), damaged ones, and Box records not used for
-// Config.MaxAge for at least Config.AgeDoubt. If the limits of Config are still
-// exceeded, it evicts the least recently used Box records (Quota), even if that does
-// not suffice; of the disk, it counts the space that is really free, up to the lesser of
-// Config.MinFree and 256 MiB, and not what is reserved, and only once sweeps have found too
-// little for Config.DiskDoubt. It leaves files of a later version or of other users alone.
+// Sweep removes what is left of interrupted writes and removals. It also removes records
+// without a lease: those without data (Lost), damaged ones (Damaged), and Box records whose
+// last use is longer ago than Config.MaxAge (Age). An old record goes once sweeps have found
+// it too old for Config.AgeGrace.
+//
+// If the limits of Config are still exceeded, Sweep evicts the least recently used Box records
+// (Evicted), even if that does not suffice. The disk is too full if less is free than
+// Config.MinFree, or than 256 MiB if that is less; what others have reserved counts as free.
+// Sweep evicts for a full disk once sweeps have found it full for Config.DiskGrace.
+//
+// Sweep leaves files of a later version or of other users alone.
 //
 // It returns the removed records also with an error, and continues after errors until
 // ctx is done.
-func (s *Store) Sweep(ctx context.Context) (removed []Removed, err error) {
+func (s *Store) Sweep(ctx context.Context) (removed []Removal, err error) {
 	errs := []error{s.sweepTrash(ctx)}
 	items, scanErr := s.scan()
 	errs = append(errs, scanErr)
 	if scanErr == nil {
-		s.forgetNotes(items) // others may have removed them
+		s.forgetHookDone(items) // others may have removed them
 	}
 	s.mu.Lock()
 	aged := s.aged
 	s.aged = make(map[string]time.Time)
 	s.mu.Unlock()
-	var going []removal
+	var going []candidate
 	var left []string
 	for _, it := range items {
 		if ctx.Err() != nil {
@@ -76,7 +80,7 @@ func (s *Store) sweepTrash(ctx context.Context) error {
 // sweepRecord inspects a record, and returns how to remove it or the stray data in it; nil if
 // there is nothing to remove. aged is as of the last Sweep. The names of stray data in the
 // trash are appended to left.
-func (s *Store) sweepRecord(id string, aged map[string]time.Time, left *[]string) (*removal, error) {
+func (s *Store) sweepRecord(id string, aged map[string]time.Time, left *[]string) (*candidate, error) {
 	if !validID(id) {
 		return nil, nil
 	}
@@ -97,13 +101,13 @@ func (s *Store) sweepRecord(id string, aged map[string]time.Time, left *[]string
 	if err != nil || why == "" && len(rest) == 0 {
 		return nil, err // most records; no lease is taken
 	}
-	return &removal{id, func(it *item, dir *os.Root) (*Removed, error) {
+	return &candidate{id, func(it *item, dir *os.Root) (*Removal, error) {
 		why, rest, err := s.inspect(it, dir)
 		if err != nil {
 			return nil, err
 		}
 		if why != "" {
-			return &Removed{Record: it.record(false), Why: why}, nil
+			return &Removal{Record: it.record(false), Why: why}, nil
 		}
 		for _, name := range rest {
 			// Deleting may take longer than anybody should wait for the record.
@@ -125,7 +129,7 @@ func (s *Store) agedOut(id string, before map[string]time.Time) bool {
 	if !known {
 		since = time.Now()
 	}
-	if time.Since(since) >= s.cfg.AgeDoubt {
+	if time.Since(since) >= s.cfg.AgeGrace {
 		return true
 	}
 	s.mu.Lock()
@@ -157,23 +161,23 @@ func (s *Store) inspect(it *item, dir *os.Root) (why Why, rest []string, err err
 	return "", rest, err
 }
 
-// doubtDisk reports whether it is too early to evict because the disk is short: whatever
+// inDiskGrace reports whether it is too early to evict because the disk is short: whatever
 // fills it may go away.
-func (s *Store) doubtDisk(short bool) bool {
+func (s *Store) inDiskGrace(short bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !short {
-		s.short = time.Time{}
+		s.diskShortSince = time.Time{}
 		return false
 	}
-	if s.short.IsZero() {
-		s.short = time.Now()
+	if s.diskShortSince.IsZero() {
+		s.diskShortSince = time.Now()
 	}
-	return time.Since(s.short) < s.cfg.DiskDoubt
+	return time.Since(s.diskShortSince) < s.cfg.DiskGrace
 }
 
 // sweepSpace evicts records until the limits of Config hold, of the disk those of sweepable.
-func (s *Store) sweepSpace(ctx context.Context) ([]Removed, error) {
+func (s *Store) sweepSpace(ctx context.Context) ([]Removal, error) {
 	unlock, err := s.lockStore(ctx, &s.evictions)
 	if err != nil {
 		return nil, err
@@ -187,14 +191,14 @@ func (s *Store) sweepSpace(ctx context.Context) ([]Removed, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := s.shortfallFor(items, "", 0, 0, available)
+	short, err := s.shortfallFor(items, "", 0, 0, available)
 	if err != nil {
 		return nil, err
 	}
-	if s.doubtDisk(l.disk > 0) {
-		l.disk = 0
+	if s.inDiskGrace(short.disk > 0) {
+		short.disk = 0
 	}
-	victims, err := s.chooseVictims(items, nil, l)
+	victims, err := s.chooseVictims(items, nil, short)
 	if err != nil {
 		return nil, err
 	}

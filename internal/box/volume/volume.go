@@ -9,10 +9,10 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/engine/hostdisk"
 	"github.com/glovebox-dev/glovebox/internal/owned"
 )
 
@@ -48,7 +48,7 @@ func (e *UnusableError) Public() string {
 		return "it has directories of as many owners as there may be"
 	case errors.Is(e.Err, fs.ErrNotExist):
 		return "its directory on the server is not there"
-	case errors.Is(e.Err, syscall.ENOSPC), errors.Is(e.Err, syscall.EDQUOT):
+	case hostdisk.IsFull(e.Err):
 		return "the server's disk has no room for its directory"
 	}
 	return "its directory on the server cannot be made or opened"
@@ -163,7 +163,7 @@ func (v *Volume) dir(owner string) string { return filepath.Join(v.Host, DirName
 // CheckParent returns an error, which is ErrUnsafe, if users other than root and this one can change what is in
 // the parent of owners' directories: they could exchange one for a link.
 func CheckParent(parent string) error {
-	if err := owned.Dir(parent); err != nil {
+	if err := owned.DirOutside(parent); err != nil {
 		return fmt.Errorf("volume %s with a directory for each owner: %w: %w", parent, ErrUnsafe, err)
 	}
 	return nil
@@ -190,10 +190,10 @@ func ensure(parent, name string, most int) error {
 	if err != nil {
 		return err
 	}
-	if err := owned.Dir(path); err != nil {
+	if err := owned.DirOutside(path); err != nil {
 		return fmt.Errorf("the directory of an owner: %w: %w", ErrUnsafe, err)
 	}
-	if info.Mode().Perm()&0o077 != 0 && !owned.OnlyUser() {
+	if info.Mode().Perm()&0o077 != 0 {
 		return fmt.Errorf("the directory of an owner, %s, is open to other users; close it with chmod 700: %w", path, ErrUnsafe)
 	}
 	own, err := root.OpenRoot(name)

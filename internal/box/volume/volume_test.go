@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/owned"
 )
 
 // dir returns an empty directory without symbolic links in its path.
@@ -172,6 +173,9 @@ func TestSet_PlantedInParent(t *testing.T) {
 	if err := os.Chmod(parent, 0o777); err != nil {
 		t.Fatal(err)
 	}
+	// Also where no other user has a process now: one may begin later.
+	owned.SetOnlyUser(func() bool { return true })
+	t.Cleanup(func() { owned.SetOnlyUser(nil) })
 	if _, err := s.Of("frank"); !errors.Is(err, ErrUnsafe) {
 		t.Errorf("a parent that others can write to: got %v", err)
 	}

@@ -117,7 +117,7 @@ func (a *Approver) publish(q *question) *mcp.CallToolResult {
 
 // ErrNotPending is the error for a state that no program waits with.
 var ErrNotPending = &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams,
-	Message: "Invalid parameters: no program waits for this answer: it was given already, came too late, was for a question that has been asked again since, or belongs to another request, user or session. Repeat the call without requestState and inputResponses to run the program again"}
+	Message: "Invalid parameters: no program waits for this answer: it was given already, came too late, was for a question that has been asked again since, or belongs to another request, user or session. If it was given already, the program has gone on with it, and may have called tools. A call without requestState and inputResponses runs the program again, from its beginning"}
 
 // resume gives the answer of a client to its question and returns the run. An answer to a
 // question that has expired has no effect but to wait for the run. For an answer that lacks a
@@ -357,6 +357,10 @@ func (a *Approver) withdraw(r *run, p *pendingCall) error {
 		r.startBatchLocked()
 	}
 	a.mu.Unlock()
-	a.audit([]*pendingCall{p}, "end of the call")
+	select {
+	case <-p.composed:
+		a.audit([]*pendingCall{p}, "end of the call")
+	default: // A program could fill the audit log with calls that it cancels before the client is asked.
+	}
 	return &codemode.Error{Code: codemode.Interrupted, Message: "the call ended while it waited for approval; the tool was not called"}
 }

@@ -1,14 +1,19 @@
 package approval
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/codemode"
 )
 
 func TestLimits(t *testing.T) {
@@ -173,5 +178,26 @@ func TestExpired_OwnerWithTheMostLosesTheOldest(t *testing.T) {
 		if e, ok := a.Expired(callerOf("alice", n)); !ok || e.Calls != n {
 			t.Errorf("run %d of another owner: %+v, %t", n, e, ok)
 		}
+	}
+}
+
+// TestAudit_UnaskedCallsLeaveNoLine: calls that a program takes back before anybody is asked leave no
+// line in the audit log.
+func TestAudit_UnaskedCallsLeaveNoLine(t *testing.T) {
+	var lines bytes.Buffer
+	a := New(Options{Audit: slog.New(slog.NewJSONHandler(&lines, nil))})
+	defer a.Stop()
+	_, err := a.Serve(t.Context(), Caller{Owner: "bob", Key: "k", ByResult: true}, func(ctx context.Context) (*mcp.CallToolResult, error) {
+		gone, cancel := context.WithCancel(ctx)
+		cancel()
+		for i := range 100 {
+			if ok, err := a.Approve(gone, codemode.Request{Identity: codemode.Identity{Owner: "bob", Box: "b"}, Server: "s", Tool: "t", Version: "v", Arguments: []byte(strconv.Itoa(i))}); ok || err == nil {
+				t.Errorf("call %d: got %v, %v", i, ok, err)
+			}
+		}
+		return &mcp.CallToolResult{}, nil
+	})
+	if err != nil || lines.Len() > 0 {
+		t.Errorf("got %v, and the audit log has %.300s", err, lines.String())
 	}
 }

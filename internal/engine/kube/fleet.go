@@ -122,9 +122,9 @@ func (e *Engine) find(ctx context.Context, label string, tags []string) ([]fleet
 	return found, nil
 }
 
-// TakeOver recovers a guest at the version at which it was found, so that one of several
+// Adopt recovers a guest at the version at which it was found, so that one of several
 // servers gets it. See fleet.Fleet.
-func (e *Engine) TakeOver(ctx context.Context, f fleet.Guest) (engine.Guest, error) {
+func (e *Engine) Adopt(ctx context.Context, f fleet.Guest) (engine.Guest, error) {
 	g, err := e.recover(ctx, f.State, f.Version)
 	if err != nil {
 		return nil, err

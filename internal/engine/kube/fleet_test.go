@@ -208,14 +208,14 @@ func TestGuestDelete_NotWhatAnotherServerHasTaken(t *testing.T) {
 	}
 }
 
-// TestTakeOver_OneOfTwo: the cluster refuses the second server that takes over a Pod.
-func TestTakeOver_OneOfTwo(t *testing.T) {
+// TestAdopt_OneOfTwo: the cluster refuses the second server that adopts a Pod.
+func TestAdopt_OneOfTwo(t *testing.T) {
 	rec := &recorder{conflict: true}
 	e, _ := failing(t, rec.ServeHTTP)
 	e.set = guests.NewSet[*guest]()
 	rec.pod = podOf(e, leasePrefix+otherServer)
 	g := fleet.Guest{State: encode("b", state{Pod: "box-b", UID: "u", Helper: "/pod"}), Server: otherServer, Version: "6"}
-	if _, err := e.TakeOver(t.Context(), g); !errors.Is(err, fleet.ErrChanged) {
+	if _, err := e.Adopt(t.Context(), g); !errors.Is(err, fleet.ErrChanged) {
 		t.Errorf("got %v, want ErrChanged", err)
 	}
 }

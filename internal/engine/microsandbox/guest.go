@@ -11,10 +11,10 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/engine/hostdisk"
 	"github.com/glovebox-dev/glovebox/internal/engine/guests"
 	"github.com/glovebox-dev/glovebox/internal/engine/remote"
 	"github.com/glovebox-dev/glovebox/internal/guest/pod"
@@ -98,7 +98,7 @@ func copyProgram(to, from string) error {
 	if cerr := out.Close(); err == nil {
 		err = cerr
 	}
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+	if hostdisk.IsFull(err) {
 		err = fmt.Errorf("%w: %w", err, engine.ErrExhausted)
 	}
 	return err

@@ -140,8 +140,8 @@ func (s *Server) Server(_ context.Context, name string) (fleet.Server, error) {
 	return fleet.Server{Address: other.address, Gone: other.gone}, s.err
 }
 
-// TakeOver implements fleet.Fleet.
-func (s *Server) TakeOver(ctx context.Context, found fleet.Guest) (engine.Guest, error) {
+// Adopt implements fleet.Fleet.
+func (s *Server) Adopt(ctx context.Context, found fleet.Guest) (engine.Guest, error) {
 	s.cluster.mu.Lock()
 	defer s.cluster.mu.Unlock()
 	g := s.cluster.guests[found.State.ID]

@@ -47,6 +47,7 @@ func execCommand(o *op, x protocol.Exec) (any, error) {
 		}
 		defer c.end()
 	}
+	a.beginCall()
 	p, err := a.launch(cfg, x, c)
 	var nf *notRunnable
 	if errors.As(err, &nf) {

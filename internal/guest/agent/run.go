@@ -237,6 +237,7 @@ func runCode(o *op, x protocol.Run) (any, error) {
 		c.setProcess(k.PID())
 		tools = c.marshalSetup()
 	}
+	a.beginCall()
 	cfg.memory.enter()
 	defer cfg.memory.leave()
 	a.kernels.setRunning(sl, k)

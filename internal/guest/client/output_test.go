@@ -193,7 +193,10 @@ func TestBackgroundProcess(t *testing.T) {
 
 	id = start("head -c 3000000 /dev/zero | tr '\\0' x; echo; echo end")
 	r = record{}
-	within(t, 20*time.Second, func() bool { return ended(t, l, id) })
+	within(t, 20*time.Second, func() bool { // the process may end before its output has been read
+		res, err := l.Attach(t.Context(), protocol.Attach{ID: id, Stdout: 3_000_005}, &record{})
+		return ended(t, l, id) && err == nil && res.Stdout.Bytes == 3_000_005
+	})
 	res, err = l.Attach(t.Context(), protocol.Attach{ID: id, Follow: true}, &r)
 	if err != nil || res.Stdout.Bytes != 3_000_005 || res.Stdout.Omitted+int64(len(r.out)) != 3_000_005 || !strings.HasSuffix(string(r.out), "x\nend\n") || len(r.out) > 1<<20 {
 		t.Errorf("got %+v, %v, %d bytes", res, err, len(r.out))

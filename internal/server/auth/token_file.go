@@ -12,13 +12,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/pelletier/go-toml/v2"
 
 	"github.com/glovebox-dev/glovebox/internal/logkey"
 	"github.com/glovebox-dev/glovebox/internal/owned"
+	"github.com/glovebox-dev/glovebox/internal/regular"
 )
 
 // tokenFile holds the static tokens of the last valid version of the file.
@@ -209,8 +209,7 @@ func ReadTokens(path string) (tokens []Token, open bool, err error) {
 
 // readPrivate reads a small regular file if only its owner and root can change it.
 func readPrivate(path string) ([]byte, os.FileInfo, error) {
-	// Do not block on a named pipe.
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	f, err := regular.Open(path)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -218,9 +217,6 @@ func readPrivate(path string) ([]byte, os.FileInfo, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, nil, fmt.Errorf("%s: not a regular file", path)
 	}
 	if info.Mode().Perm()&0o022 != 0 {
 		return nil, nil, fmt.Errorf("%s: other users can write it (mode %04o) and add tokens; chmod go-w", path, info.Mode().Perm())

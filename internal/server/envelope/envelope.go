@@ -269,13 +269,21 @@ func numberKey(f float64) string {
 // CancelledKey returns the [Key] of the request that a notifications/cancelled with
 // these params is about; "" if they name none.
 func CancelledKey(params json.RawMessage) string {
-	var p struct {
-		ID json.RawMessage `json:"requestId"`
-	}
-	if json.Unmarshal(params, &p) != nil || len(p.ID) == 0 {
+	var members map[string]json.RawMessage // a struct would also take a member like requestID
+	if json.Unmarshal(params, &members) != nil {
 		return ""
 	}
-	return Key(p.ID)
+	return cancelledKey(members)
+}
+
+// Cancels is [CancelledKey] of the message.
+func (e *Envelope) Cancels() string { return cancelledKey(e.Params) }
+
+func cancelledKey(params map[string]json.RawMessage) string {
+	if id := params["requestId"]; len(id) > 0 {
+		return Key(id)
+	}
+	return ""
 }
 
 // SDKKey is [Key] of an id that the SDK holds; "" of no id.

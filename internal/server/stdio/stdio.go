@@ -319,8 +319,8 @@ func versionIn(raw json.RawMessage) string {
 }
 
 func (c *conn) refuse(id json.RawMessage, e *jsonrpc.Error) {
-	c.t.Log.Debug("refuse message", logkey.Code, e.Code, logkey.Error, e.Message)
-	_ = c.writeLine(envelope.ErrorReply(id, e)) // a broken pipe shows at the next read
+	c.t.Log.Debug("refuse message", logkey.Code, e.Code) // the text may quote the message
+	_ = c.writeLine(envelope.ErrorReply(id, e))          // a broken pipe shows at the next read
 }
 
 // write sends a message of a session, unless it answers a request that the client

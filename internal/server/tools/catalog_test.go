@@ -343,7 +343,7 @@ Tasks expire an hour after their start. An owner has at most 256 tasks, 32 of th
 const errorDocs = `
 ## Errors
 
-Every failure has one internal code. The table maps it to the fields that clients see: the text code is in the JSON of context and file tools; the JSON-RPC code and error_code are in _meta of the results of session tools, or in the error itself with --tool-errors=protocol. A program that fails is a result, not an error. The internal code not_found becomes CONTEXT_NOT_FOUND, SESSION_NOT_FOUND or SNAPSHOT_NOT_FOUND. The internal code gone becomes CALL_INTERRUPTED if the box goes on, so that the next call can use it, and cancelled does if the server stops. The output of a program that was cut off so is in stdout and stderr of the result.
+Every failure has one internal code. The table maps it to the fields that clients see: the text code is in the JSON of context and file tools; the JSON-RPC code and error_code are in _meta of the results of session tools, or in the error itself with --tool-errors=protocol. A program that fails is a result, not an error. The internal code not_found becomes CONTEXT_NOT_FOUND, SESSION_NOT_FOUND or SNAPSHOT_NOT_FOUND. The internal code gone becomes CALL_INTERRUPTED if the box goes on, so that the next call can use it, and cancelled does if the server stops. The output of a program that was cut off so is in stdout and stderr of the result, or of data.context of the JSON-RPC error.
 
 `
 

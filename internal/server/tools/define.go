@@ -124,7 +124,10 @@ func newTool[In, Out any](d info, h func(context.Context, *Call, In) (Out, error
 				}
 				recordFields(ctx, out)
 				res, err := present(out)
-				delivered = err == nil && ctx.Err() == nil
+				delivered = err == nil && ctx.Err() == nil && hasReader(ctx)
+				if ctx.Err() == nil && !delivered {
+					c.noteUndelivered()
+				}
 				return res, err
 			}
 			defer p.stop() // no progress may follow the answer

@@ -53,5 +53,5 @@ var describeTools = define(info{
 type describeToolsIn struct {
 	Names    []string `json:"names" jsonschema:"SERVER.TOOL, or SERVER"`
 	Detail   string   `json:"detail,omitempty" jsonschema:"how much to return" enum:"names,signatures,full,schema" default:"full"`
-	Language string   `json:"language,omitempty" jsonschema:"of the code" oneof:"python,javascript" default:"python"`
+	Language string   `json:"language,omitempty" jsonschema:"of the code" oneof:"python,javascript,shell" default:"python"`
 }

@@ -107,6 +107,9 @@ func (f family) answer(deps Deps, tool string, err error) (*mcp.CallToolResult, 
 	}
 	context := map[string]string{"tool": tool}
 	maps.Copy(context, e.Context)
+	if p := e.Partial; p != nil && deps.ProtocolErrors { // a result has it as its output
+		context["stdout"], context["stderr"] = p.Stdout, p.Stderr
+	}
 	coded := rpcError(m, text(e, m.prefix), m.suggest, context) // the text has the hint
 	if deps.ProtocolErrors {
 		return nil, coded

@@ -27,6 +27,9 @@ var executeCode = define(info{
 	}
 	res, err := b.Run(ctx, box.RunRequest{Code: in.Code, Timeout: seconds(in.Timeout), Progress: c.Progress, Calls: c.calls(b.ID())})
 	if err != nil {
+		if box.CodeOf(err) == box.CodeUnsupportedLanguage { // the code did not begin
+			c.stopUnnamed(ctx, b)
+		}
 		return executeCodeOut{}, c.withChanges(c.explainParked(b.Box, err))
 	}
 	out := executeCodeOut{
@@ -48,7 +51,7 @@ const offlineCode = "There is no network: pip install, npm install and downloads
 // codeCalls extends the descriptions of tools that run code in code mode. It says how
 // code calls tools, what a call returns, and when a direct call is better.
 const codeCalls = "Code can call the user's MCP tools; search_tools finds them. Python: r = tools.SERVER.TOOL(name=value); in a cell with await, await each call. JavaScript: r = await tools.SERVER.TOOL({name: value}). " +
-	"r is plain data (r[\"key\"]), not an MCP result; if the signature says Any, print a sample first. Failures raise ToolError; [needs approval] calls wait for the user. " +
+	"r is plain data (r[\"key\"]), not an MCP result; if the signature says Any, print a sample first. Failures raise ToolError; [needs approval] calls ask the user, or fail. " +
 	"Prefer code to join, filter or repeat calls and for large results: only its output comes back. For one small call, a direct call is simpler if you have the tool."
 
 type executeCodeIn struct {
@@ -86,7 +89,7 @@ type executeCodeOut struct {
 	Notes      []string `json:"notes,omitempty" jsonschema:"further facts about this run"`
 	ErrorCode  string   `json:"error_code,omitempty" jsonschema:"why nothing ran, if so"`
 
-	Network networkOut `json:"network,omitempty" jsonschema:"refused: list of host, port, rule, why, count"`
+	Network networkOut `json:"network,omitempty" jsonschema:"refused: list of host, port, rule, why, count; other: the same, not refused"`
 
 	images []box.Image
 }

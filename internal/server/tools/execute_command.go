@@ -91,7 +91,7 @@ type executeCommandOut struct {
 	Notes      []string `json:"notes,omitempty" jsonschema:"further facts about this run"`
 	ErrorCode  string   `json:"error_code,omitempty" jsonschema:"why nothing ran, if so"`
 
-	Network networkOut `json:"network,omitempty" jsonschema:"refused: list of host, port, rule, why, count"`
+	Network networkOut `json:"network,omitempty" jsonschema:"refused: list of host, port, rule, why, count; other: the same, not refused"`
 
 	images  []box.Image // that tools of MCP servers returned
 	figures []figure    // of images

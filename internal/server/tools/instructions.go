@@ -24,5 +24,8 @@ func Instructions(o Offer) string {
 			lines = append(lines, l.text)
 		}
 	}
+	if o.Volumes && offered["get_volume_path"] {
+		lines = append(lines, "Sessions share directories of the host, which get_volume_path lists.")
+	}
 	return strings.Join(append(lines, "A program that fails is an ordinary answer: read the error, correct the code and run it again."), "\n")
 }

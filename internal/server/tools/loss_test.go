@@ -5,6 +5,7 @@ package tools
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/box"
@@ -128,6 +130,12 @@ func TestInterrupted_KeepsOutput(t *testing.T) {
 	check(res, err, `"stdout":"step 1 done\n"`, `"stderr":"row\n`+why+`"`, `"error_code":"CALL_INTERRUPTED"`)
 	res, err = answerFailed[executeCommandIn, executeCommandOut](info{name: "execute_command", family: sessionErrors}, deps, executeCommandIn{}, target{}, gone)
 	check(res, err, `"stdout":"step 1 done\n"`, `"stderr":"row\n`+why+`"`, `"exit_code":-1`)
+
+	deps.ProtocolErrors = true
+	_, err = answerFailed[executeCodeIn, executeCodeOut](info{name: "execute_code", family: sessionErrors}, deps, executeCodeIn{}, target{}, gone)
+	if coded, ok := errors.AsType[*jsonrpc.Error](err); !ok || !strings.Contains(string(coded.Data), `"stderr":"row","stdout":"step 1 done\n"`) {
+		t.Errorf("as a protocol error: got %v, want the output in its data", err)
+	}
 
 	res, err = answerFailed[runCodeIn, runCodeOut](info{name: "run_code", family: runErrors}, deps, runCodeIn{}, target{}, gone)
 	if text := res.Content[0].(*mcp.TextContent).Text; err != nil || !strings.Contains(text, `"stdout": "step 1 done\n"`) || !strings.Contains(text, `"stderr": "row"`) {

@@ -16,9 +16,9 @@ import (
 // noNetwork is the end of the first sentence of Instructions for boxes without a network.
 const noNetwork = ", and has no network."
 
-// maxNetworkText bounds a list of hosts or secrets in a description, in bytes: every conversation
-// pays for it.
-const maxNetworkText = 300
+// maxListText bounds a list of hosts, secrets or templates in a description, in bytes: every
+// conversation pays for it.
+const maxListText = 300
 
 // A Network is what the boxes of an owner can reach, in words for models.
 type Network struct {
@@ -38,12 +38,12 @@ func (n Network) text() string {
 	return text
 }
 
-// listed joins the entries that fit in maxNetworkText, at least one, and counts the others.
+// listed joins the entries that fit in maxListText, at least one, and counts the others.
 func listed(entries []string) string {
 	var list []string
 	size := 0
 	for i, entry := range entries {
-		if size += len(entry) + 2; size > maxNetworkText && i > 0 {
+		if size += len(entry) + 2; size > maxListText && i > 0 {
 			list = append(list, fmt.Sprintf("%d more", len(entries)-i))
 			break
 		}
@@ -88,9 +88,10 @@ func InstructionsWithNetwork(instructions string, n Network) string {
 	return strings.Replace(instructions, noNetwork, ". "+n.text(), 1)
 }
 
-// A networkOut reports the refused connections of a box. It has the member refused, a list
-// of refusalOut, and more, the number of destinations that the list omits. Its schema says no
-// more than that it is an object: every conversation pays for the schemas of all tools.
+// A networkOut reports the refused connections of a box. It has the members refused and other,
+// lists of refusalOut, and more, the number of destinations that the lists omit; a list that
+// would be empty is absent. Its schema says no more than that it is an object: every
+// conversation pays for the schemas of all tools.
 type networkOut map[string]any
 
 type refusalOut struct {
@@ -143,11 +144,18 @@ func newNetworkOut(refused []box.Refusal, more int) networkOut {
 	if len(refused) == 0 {
 		return nil
 	}
-	var list []refusalOut
+	lists := make(map[string][]refusalOut)
 	for _, r := range refused {
-		list = append(list, refusalOut{Host: r.Host, Port: r.Port, Rule: r.Rule, Why: r.Why, Count: r.Count})
+		name := "refused"
+		if r.Other {
+			name = "other"
+		}
+		lists[name] = append(lists[name], refusalOut{Host: r.Host, Port: r.Port, Rule: r.Rule, Why: r.Why, Count: r.Count})
 	}
-	out := networkOut{"refused": list}
+	out := networkOut{}
+	for name, list := range lists {
+		out[name] = list
+	}
 	if more > 0 {
 		out["more"] = more
 	}

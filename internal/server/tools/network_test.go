@@ -44,7 +44,7 @@ func TestWithNetwork(t *testing.T) {
 
 // A model learns where the placeholder in a variable works.
 func TestWithNetwork_Secrets(t *testing.T) {
-	n := Network{Allowed: []string{"npm"}, Secrets: []string{"API_TOKEN (Authorization at https://api.example.org)", strings.Repeat("x", maxNetworkText), "B", "C"}}
+	n := Network{Allowed: []string{"npm"}, Secrets: []string{"API_TOKEN (Authorization at https://api.example.org)", strings.Repeat("x", maxListText), "B", "C"}}
 	const want = "Network: npm; everything else is refused. Variables with placeholders of secrets, each replaced only in this header at this host: " +
 		"API_TOKEN (Authorization at https://api.example.org), 3 more."
 	if got := n.text(); got != want {
@@ -59,7 +59,7 @@ func TestWithNetwork_LongPolicy(t *testing.T) {
 		many = append(many, fmt.Sprintf("host-%d.example.org", i))
 	}
 	got := Network{Allowed: many}.text()
-	if len(got) > maxNetworkText+100 || !strings.Contains(got, "host-0.example.org, ") || !strings.Contains(got, " more; everything else is refused.") {
+	if len(got) > maxListText+100 || !strings.Contains(got, "host-0.example.org, ") || !strings.Contains(got, " more; everything else is refused.") {
 		t.Errorf("got %q", got)
 	}
 }
@@ -68,8 +68,10 @@ func TestNetworkOut(t *testing.T) {
 	if newNetworkOut(nil, 0) != nil {
 		t.Error("a result without refusals has the member network")
 	}
-	data, err := encode(newNetworkOut([]box.Refusal{{Host: "a.example", Port: 443, Why: "no_rule", Text: "not repeated", Count: 2}}, 3))
-	if want := `{"more":3,"refused":[{"host":"a.example","port":443,"why":"no_rule","count":2}]}`; err != nil || string(data) != want {
+	data, err := encode(newNetworkOut([]box.Refusal{
+		{Host: "a.example", Port: 443, Why: "no_rule", Text: "not repeated", Count: 2}, {Host: "b.example", Port: 80, Why: "unencrypted", Count: 1, Other: true},
+	}, 3))
+	if want := `{"more":3,"other":[{"host":"b.example","port":80,"why":"unencrypted","count":1}],"refused":[{"host":"a.example","port":443,"why":"no_rule","count":2}]}`; err != nil || string(data) != want {
 		t.Errorf("got %s, %v, want %s", data, err, want)
 	}
 }

@@ -71,7 +71,7 @@ type runCodeOut struct {
 	LostReason     string   `json:"lost_reason,omitempty" jsonschema:"why earlier variables are gone"`
 	Notes          []string `json:"notes,omitempty" jsonschema:"further facts about this run"`
 
-	Network networkOut `json:"network,omitempty" jsonschema:"refused: list of host, port, rule, why, count"`
+	Network networkOut `json:"network,omitempty" jsonschema:"refused: list of host, port, rule, why, count; other: the same, not refused"`
 
 	images []box.Image
 }

@@ -57,7 +57,7 @@ type searchToolsIn struct {
 	Query    string `json:"query,omitempty" jsonschema:"words of names and descriptions" max:"256"`
 	Detail   string `json:"detail,omitempty" jsonschema:"full is as in describe_tools" enum:"names,signatures,full" default:"signatures"`
 	Limit    int    `json:"limit,omitempty" jsonschema:"the most tools to return" min:"1" max:"100" default:"10"`
-	Language string `json:"language,omitempty" jsonschema:"of the code" oneof:"python,javascript" default:"python"`
+	Language string `json:"language,omitempty" jsonschema:"of the code" oneof:"python,javascript,shell" default:"python"`
 }
 
 // codeLanguage reads the language of code that calls tools: a name that execute_code knows, or

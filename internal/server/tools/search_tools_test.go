@@ -33,6 +33,10 @@ func (twoServers) Tools(_ context.Context, server string) (all []codemode.Tool) 
 
 func (twoServers) Unavailable(context.Context, string, string) *codemode.Error { return nil }
 
+func (twoServers) Withheld(context.Context, string) []string { return nil }
+
+func (twoServers) Hold() (release func()) { return func() {} }
+
 func (twoServers) Call(context.Context, codemode.Tool, json.RawMessage) (*mcp.CallToolResult, error) {
 	return nil, fmt.Errorf("not called")
 }

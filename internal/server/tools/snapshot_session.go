@@ -2,6 +2,7 @@ package tools
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/glovebox-dev/glovebox/internal/box"
 )
@@ -19,7 +20,7 @@ var snapshotSession = define(info{
 		return snapshotSessionOut{}, err
 	}
 	c.keep(hold)
-	return snapshotSessionOut{newSnapshotOut(k, copyLossOf(hold, box.KindSession)), k.BoxID}, nil
+	return snapshotSessionOut{newSnapshotOut(k, copyLossOf(hold, box.KindSession)), k.BoxID, k.Name}, nil
 })
 
 type snapshotSessionIn struct {
@@ -30,9 +31,14 @@ type snapshotSessionIn struct {
 
 type snapshotSessionOut struct {
 	snapshotOut
-	of string
+	of   string // the session
+	name string // may be empty
 }
 
 func (o snapshotSessionOut) present() presentation {
-	return presentation{text: "Took snapshot " + o.SnapshotID + " of session " + o.of, notes: o.Notes}
+	about := fmt.Sprintf("%d MB", (o.SizeBytes+1e6-1)/1e6)
+	if o.name != "" {
+		about = "named " + o.name + ", " + about
+	}
+	return presentation{text: fmt.Sprintf("Took snapshot %s of session %s (%s)", o.SnapshotID, o.of, about), notes: o.Notes}
 }

@@ -29,7 +29,8 @@ type target struct {
 	*box.Box
 	box.Hold
 
-	notes []string // for the model, on how the box was found or created
+	notes   []string // for the model, on how the box was found or created
+	unnamed bool     // a new session whose id only the answer tells
 }
 
 // keep keeps the hold of a box until the call ends.
@@ -103,6 +104,7 @@ func (c *Call) open(ctx context.Context, w openOptions) (target, error) {
 			return target{}, c.suggest(w.id, err)
 		}
 		c.keep(b.Hold)
+		b.unnamed = w.id == "" && b.Created
 		if r := b.Rescued(); r != nil && b.Created && named != "" {
 			b.notes = append(b.notes, fmt.Sprintf("The template %s could not be restored as it was built. %s", named, r.Explain()))
 		}
@@ -116,6 +118,16 @@ func (c *Call) open(ctx context.Context, w openOptions) (target, error) {
 	recordBox(ctx, b.Box)
 	c.found = b
 	return b, nil
+}
+
+// stopUnnamed stops a session that a failed call has created, if its client has no name for it:
+// errors do not tell the id, so the session would only take room.
+func (c *Call) stopUnnamed(ctx context.Context, b target) {
+	if b.unnamed {
+		// The client gets the error of its call. A session that does not stop ends when it is idle.
+		_, _ = c.Boxes.Stop(ctx, c.Owner, box.KindSession, b.ID())
+		c.found = target{}
+	}
 }
 
 // templateOf reads the arguments language and template. template also takes a language or

@@ -270,13 +270,26 @@ func describeLoss(hold box.Hold, what string) (reason string, notes []string) {
 	return reason, append(notes, describeInterruption(hold, what)...)
 }
 
-// describeInterruption returns the note about earlier calls that were cut off, if there is one.
-func describeInterruption(hold box.Hold, what string) []string {
-	i := hold.Interruption()
-	if i == nil {
-		return nil
+// describeInterruption returns the notes about earlier calls whose clients got no answer, in the
+// box and, for a new session, in one whose id the client was never told.
+func describeInterruption(hold box.Hold, what string) (notes []string) {
+	if i := hold.Interruption(); i != nil {
+		notes = append(notes, explainInterruption(i, "Calls in this "+what))
 	}
-	return []string{"Calls in this " + what + " were cut off, the last at " + formatTime(i.At) + ", since their client cancelled them or was gone, or the server stopped. Their programs had called " + i.Changed + ". To repeat them would make these calls again."}
+	if hold.Created {
+		if id, i := hold.Elsewhere(); i != nil {
+			notes = append(notes, explainInterruption(i, "Calls in the session "+id+", whose id no answer has told,"))
+		}
+	}
+	return notes
+}
+
+func explainInterruption(i *box.Interruption, calls string) string {
+	const end = ". To repeat them would make these calls again."
+	if i.Finished {
+		return calls + " ran to their end, the last at " + formatTime(i.At) + ", but their client was gone. If you have no result of them: their programs called " + i.Changed + end
+	}
+	return calls + " were cut off, the last at " + formatTime(i.At) + ", since their client cancelled them or was gone, or the server stopped. Their programs had called " + i.Changed + end
 }
 
 // describeState is describeLoss without interrupted calls.

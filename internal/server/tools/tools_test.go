@@ -93,6 +93,15 @@ func TestOffer_EngineWithoutSnapshots(t *testing.T) {
 	}
 }
 
+// TestInstructions_Volumes: a model learns that boxes share directories, where they do.
+func TestInstructions_Volumes(t *testing.T) {
+	for _, volumes := range []bool{false, true} {
+		if text := Instructions(Offer{Volumes: volumes}); strings.Contains(text, "get_volume_path") != volumes {
+			t.Errorf("volumes %t: got %s", volumes, text)
+		}
+	}
+}
+
 // TestOffer_codeMode: code mode adds its tools to sets that run code.
 func TestOffer_codeMode(t *testing.T) {
 	for sets, want := range map[string]bool{"": true, "all": true, "sessions": true, "contexts": true, "snapshots": true, "files": false} {
@@ -281,7 +290,8 @@ func TestErrors_CompatibleCodes(t *testing.T) {
 		{box.CodePathNotAllowed, "", fileErrors, "PATH_NOT_ALLOWED", -32602, "", "PATH_NOT_ALLOWED"},
 		{box.CodeInternal, "", runErrors, "EXECUTION_FAILED", -32603, "Internal error ", "INTERNAL_ERROR"},
 	} {
-		failed := &box.Error{Code: c.code, Op: c.op, Msg: "What failed", Hint: "Do this."}
+		// The cause is of an engine: clients do not see it.
+		failed := &box.Error{Code: c.code, Op: c.op, Msg: "What failed", Hint: "Do this.", Err: errors.New(`pods "box-1" is forbidden: see node-7`)}
 		_, err := sessionErrors.answer(protocol, "tool", failed)
 		var e *jsonrpc.Error
 		var d data
@@ -291,7 +301,13 @@ func TestErrors_CompatibleCodes(t *testing.T) {
 		if len(d.Suggestions) == 0 || d.Context["tool"] != "tool" || slices.Contains(d.Suggestions, failed.Hint) { // the message has the hint
 			t.Errorf("%s: got data %+v", c.code, d)
 		}
+		if strings.Contains(e.Message+string(e.Data), "node-7") {
+			t.Errorf("%s: the error has its cause: %v, %s", c.code, e, e.Data)
+		}
 		res, err := c.family.answer(protocol, "tool", failed)
+		if b, jsonErr := json.Marshal(res); jsonErr != nil || strings.Contains(string(b), "node-7") {
+			t.Errorf("%s: the result has its cause: %s, %v", c.code, b, jsonErr)
+		}
 		var said struct{ Error, Code string }
 		if err != nil || !res.IsError || json.Unmarshal([]byte(res.Content[0].(*mcp.TextContent).Text), &said) != nil || said.Error == "" || said.Code != c.text {
 			t.Errorf("%s: got %+v, %+v, %v, want %s", c.code, res, said, err, c.text)

@@ -47,6 +47,7 @@ var uploadFile = define(info{
 		Path: expandHome(in.Path), Mode: uint32(mode), Exclusive: !in.Overwrite, Parents: true,
 	}, bytes.NewReader(data))
 	if err != nil {
+		c.stopUnnamed(ctx, b)
 		return uploadFileOut{}, explainPath(writePath, err)
 	}
 	out := uploadFileOut{Path: f.Path, Size: f.Size, SessionID: b.ID(), SessionCreated: b.Created, box: b, sha256: f.SHA256}

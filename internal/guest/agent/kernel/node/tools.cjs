@@ -230,16 +230,46 @@ const methods = {
 const MEMBERS = new Set(['then', 'catch', 'finally', 'constructor', 'prototype', 'toJSON', 'toString', 'valueOf']);
 const isName = (key) => typeof key === 'string' && !MEMBERS.has(key) && !key.startsWith('_');
 
-function toolOf(server, tool) {
+// Names that libraries ask any value for, to see what it is.
+const ASKED = new Set(['$$typeof', 'asymmetricMatch', 'nodeType', 'inspect', 'listener', 'message', 'stack', 'cause']);
+
+function functionOf(server, tool, called = { server, tool }) {
   const f = (args = {}) => {
     if (args === null || typeof args !== 'object' || Array.isArray(args)) {
-      return Promise.reject(new TypeError(`tools.${server}.${tool} takes one object: {name: value}`));
+      return Promise.reject(new TypeError(`${toolPath(server, tool)} takes one object: {name: value}`));
     }
-    return ask('tool', { server, tool, arguments: args, language: 'javascript' }, `tools.${server}.${tool}`, f);
+    return ask('tool', { ...called, arguments: args, language: 'javascript' }, toolPath(server, tool), f);
   };
   Object.defineProperty(f, 'name', { value: tool });
-  f.toString = () => `${server}.${tool}`;
+  Object.defineProperty(f, 'toString', { value: () => `${server}.${tool}` });
+  Object.defineProperty(f, DISPLAY, { value: async () => ({ 'text/plain': toolPath(server, tool) }) });
   return f;
+}
+
+function toolOf(server, tool) {
+  const f = functionOf(server, tool);
+  return new Proxy(f, {
+    get(_, key) {
+      if (!isName(key) || key in f || ASKED.has(key)) return f[key];
+      const path = toolPath(server, tool);
+      throw new TypeError(`the tool ${server}.${tool} has no property ${key}: call it first, as in r = await ${path}({name: value}); r[${JSON.stringify(key)}]. ` +
+        `If there is a tool "${tool}.${key}", it is ${toolPath(server, `${tool}.${key}`)}`);
+    },
+  });
+}
+
+// toolPath returns the expression for a tool, as in tools.files["read.me"].
+function toolPath(...names) {
+  return 'tools' + names.map((n) => (/^[A-Za-z_$][\w$]*$/.test(n) ? `.${n}` : `[${JSON.stringify(n)}]`)).join('');
+}
+
+// dotted returns what tools['a.b'] means: the tool b of the server a, or the server a.b.
+function dotted(name) {
+  const dot = name.indexOf('.');
+  const f = functionOf(name.slice(0, dot), name.slice(dot + 1), { name }); // the host knows the servers
+  return new Proxy(f, {
+    get: (_, key) => (isName(key) && !(key in f) ? toolOf(name, key) : f[key]),
+  });
 }
 
 const INSPECT = Symbol.for('nodejs.util.inspect.custom');
@@ -286,8 +316,7 @@ Object.freeze(servers); // by the name of a method, a program calls the method
 const tools = new Proxy(servers, {
   get: (_, key) => {
     if (!isName(key) || Object.hasOwn(methods, key)) return servers[key];
-    const dot = key.indexOf('.');
-    return dot < 0 ? serverOf(key) : toolOf(key.slice(0, dot), key.slice(dot + 1));
+    return key.includes('.') ? dotted(key) : serverOf(key);
   },
 });
 

@@ -337,6 +337,11 @@ class Lines(list):
     __await__ = Text.__await__
 
 
+def tool_path(*names):
+    """The Python expression for a server or tool, as in tools.files["read.me"]."""
+    return "tools" + "".join("." + n if n.isidentifier() else "[%r]" % n for n in names)
+
+
 class Tool:
     def __init__(self, server, name):
         self._server, self._name = server, name
@@ -346,12 +351,30 @@ class Tool:
             if len(args) > 1 or not isinstance(args[0], dict):
                 raise TypeError("%r takes keyword arguments: %s" % (self, tools.describe(self).partition("\n")[0]))
             arguments = {**args[0], **arguments}
-        return perform("tool", {"server": self._server, "tool": self._name, "arguments": given(arguments)}, "tools.%s.%s" % (self._server, self._name))
+        return perform("tool", {**self._called(), "arguments": given(arguments)}, tool_path(self._server, self._name))
+
+    def _called(self):
+        return {"server": self._server, "tool": self._name}
 
     def __getattr__(self, name):
         if name == "__signature__":
             return self._signature()
-        raise AttributeError("the tool %s.%s has no attribute %r" % (self._server, self._name, name))
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise AttributeError("the tool %s.%s has no attribute %r: %s" % (self._server, self._name, name, self._uncalled(name)))
+
+    def __getitem__(self, key):
+        raise TypeError("the tool %s.%s has no items: %s" % (self._server, self._name, self._uncalled(key)))
+
+    __iter__ = __contains__ = None  # otherwise Python counts through __getitem__
+
+    def _uncalled(self, key):
+        """How to get a part of the result, and a tool whose name goes on with the key."""
+        path = tool_path(self._server, self._name)
+        hint = "call it first, as in r = %s(name=value); r[%r]" % (path, key)
+        if isinstance(key, str):
+            hint += ". If there is a tool %r, it is %s" % (self._name + "." + key, tool_path(self._server, self._name + "." + key))
+        return hint
 
     def _signature(self):
         import inspect
@@ -370,7 +393,22 @@ class Tool:
             return str(e)
 
     def __repr__(self):
-        return "tools.%s.%s" % (self._server, self._name)
+        return tool_path(self._server, self._name)
+
+
+class Dotted(Tool):
+    """What tools["a.b"] means: the tool b of the server a, or the server a.b."""
+
+    def _called(self):
+        return {"name": "%s.%s" % (self._server, self._name)}  # the host knows the servers
+
+    def __getattr__(self, name):
+        if name.startswith("_"):
+            return super().__getattr__(name)
+        return self[name]
+
+    def __getitem__(self, name):
+        return Tool("%s.%s" % (self._server, self._name), text_of(name))
 
 
 def text_of(name):
@@ -422,7 +460,7 @@ class Tools:
 
     def __getitem__(self, name):
         server, dot, tool = text_of(name).partition(".")
-        return Tool(server, tool) if dot else Server(name)
+        return Dotted(server, tool) if dot else Server(name)
 
     def __dir__(self):
         return ["search", "describe"] + sorted({t["server_identifier"] for t in ask_now("catalog", {})})

@@ -12,12 +12,12 @@ import (
 func TestStill_UntilTheBoxContinues(t *testing.T) {
 	s := open(t, Config{})
 	m := box("1")
-	m.Live = true
+	m.Stale = true
 	c, err := s.Create(m)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.SetStill(); err != nil { // without data
+	if err := c.SetQuiescent(); err != nil { // without data
 		t.Fatal(err)
 	}
 	write(t, c, m, "data")
@@ -29,8 +29,8 @@ func TestStill_UntilTheBoxContinues(t *testing.T) {
 		if c, err = s.Acquire(c.ID()); err != nil {
 			t.Fatal(err)
 		}
-		if got := c.Meta().Live; got != want {
-			t.Errorf("%s: got Live %v, want %v", when, got, want)
+		if got := c.Meta().Stale; got != want {
+			t.Errorf("%s: got Stale %v, want %v", when, got, want)
 		}
 	}
 	must := func(err error) {
@@ -40,27 +40,27 @@ func TestStill_UntilTheBoxContinues(t *testing.T) {
 		}
 	}
 	next(true, "no note")
-	must(c.SetStill())
+	must(c.SetQuiescent())
 	next(false, "a note")
 	next(false, "a note and a box that was not woken")
 	must(c.Update(m))
 	next(true, "a note and a box that was woken")
-	must(c.SetStill())
-	must(c.ClearStill())
-	must(c.ClearStill())
+	must(c.SetQuiescent())
+	must(c.ClearQuiescent())
+	must(c.ClearQuiescent())
 	next(true, "a note that was cleared")
-	must(c.SetStill())
+	must(c.SetQuiescent())
 	write(t, c, m, "other data")
 	next(true, "a note from before the data")
-	must(c.SetStill())
-	f, err := c.dir.OpenFile(stillName, os.O_WRONLY|os.O_TRUNC, 0)
+	must(c.SetQuiescent())
+	f, err := c.dir.OpenFile(quiescentName, os.O_WRONLY|os.O_TRUNC, 0)
 	must(err)
 	_, err = f.WriteString("another start of the host")
 	must(err)
 	must(f.Close())
 	next(true, "a note from before a restart of the host")
 	must(c.Release())
-	if err := c.SetStill(); err == nil {
+	if err := c.SetQuiescent(); err == nil {
 		t.Error("a note in a released record: got no error")
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// stillName is the file in a record of a box that does nothing; see Lease.SetStill.
-const stillName = "still"
+// quiescentName is the file in a record of a box that does nothing; see Lease.SetQuiescent.
+const quiescentName = "still"
 
 // bootID identifies the running system from its start to its end; "" if it has no such
 // id.
@@ -19,13 +19,13 @@ var bootID = sync.OnceValue(func() string {
 	return strings.TrimSpace(string(id))
 })
 
-// SetStill notes that the box does nothing and that the data are its latest state: if
-// the process is killed before ClearStill, the next Acquire returns Live false. The note
+// SetQuiescent notes that the box does nothing and that the data are its latest state: if
+// the process is killed before ClearQuiescent, the next Acquire returns Stale false. The note
 // is not synced and does not outlive a restart of the host. It does nothing without
 // data.
 //
 // Errors: os.ErrClosed after Release or Remove.
-func (l *Lease) SetStill() error {
+func (l *Lease) SetQuiescent() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -34,7 +34,7 @@ func (l *Lease) SetStill() error {
 	case l.e.Gen == 0 || bootID() == "":
 		return nil
 	}
-	f, err := l.dir.OpenFile(stillName, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	f, err := l.dir.OpenFile(quiescentName, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
@@ -42,17 +42,17 @@ func (l *Lease) SetStill() error {
 	return errors.Join(err, f.Close())
 }
 
-// ClearStill ends SetStill. It must return before the box continues.
-func (l *Lease) ClearStill() error {
-	if err := l.dir.Remove(stillName); err != nil && !errors.Is(err, fs.ErrNotExist) {
+// ClearQuiescent ends SetQuiescent. It must return before the box continues.
+func (l *Lease) ClearQuiescent() error {
+	if err := l.dir.Remove(quiescentName); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
 }
 
-// isStill reports whether SetStill applies to the record in dir.
-func isStill(dir *os.Root) bool {
-	f, err := dir.Open(stillName)
+// isQuiescent reports whether SetQuiescent applies to the record in dir.
+func isQuiescent(dir *os.Root) bool {
+	f, err := dir.Open(quiescentName)
 	if err != nil {
 		return false
 	}

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// keptOf is the Meta of a snapshot that an owner keeps.
-func keptOf(owner string) Meta {
-	m := kept()
+// savedOf is the Meta of a snapshot that an owner saves.
+func savedOf(owner string) Meta {
+	m := saved()
 	m.Owner = owner
 	return m
 }
@@ -31,16 +31,16 @@ func wantFull(t *testing.T, s *Store, m Meta, n int, want Limit, most int64) {
 	}
 }
 
-// Kept snapshots, which are never evicted, leave half of the store to boxes, and each
+// Saved snapshots, which are never evicted, leave half of the store to boxes, and each
 // owner has a quarter of it.
-func TestKept_LeaveRoomForBoxes(t *testing.T) {
-	s := openRemoving(t, Config{MaxBytes: 100 * kB}, func(r []Removed) ([]string, error) { t.Errorf("removing %+v", r); return nil, nil })
-	first := stored(t, s, keptOf("alice"), blob(20*kB))
-	wantFull(t, s, keptOf("alice"), 6*kB, LimitOwner, 25*kB)
-	stored(t, s, keptOf("alice"), blob(5*kB))
-	wantFull(t, s, keptOf("alice"), 0, LimitOwner, 25*kB) // known before anything is written
-	stored(t, s, keptOf("bob"), blob(24*kB))
-	wantFull(t, s, keptOf("carol"), 2*kB, LimitKept, 50*kB)
+func TestSaved_LeaveRoomForBoxes(t *testing.T) {
+	s := openBeforeRemove(t, Config{MaxBytes: 100 * kB}, func(r []Removal) ([]string, error) { t.Errorf("removing %+v", r); return nil, nil })
+	first := stored(t, s, savedOf("alice"), blob(20*kB))
+	wantFull(t, s, savedOf("alice"), 6*kB, LimitOwner, 25*kB)
+	stored(t, s, savedOf("alice"), blob(5*kB))
+	wantFull(t, s, savedOf("alice"), 0, LimitOwner, 25*kB) // known before anything is written
+	stored(t, s, savedOf("bob"), blob(24*kB))
+	wantFull(t, s, savedOf("carol"), 2*kB, LimitSaved, 50*kB)
 	for i := range 5 {
 		m := usedOn(i + 1)
 		m.Owner = fmt.Sprint("owner", i)
@@ -49,29 +49,29 @@ func TestKept_LeaveRoomForBoxes(t *testing.T) {
 	if err := s.Delete(first); err != nil {
 		t.Fatal(err)
 	}
-	stored(t, s, keptOf("carol"), "x")
+	stored(t, s, savedOf("carol"), "x")
 }
 
 // The bytes written count, not the estimate.
-func TestKept_ExceedsEstimate(t *testing.T) {
-	s := open(t, Config{MaxBytes: 100 * kB, MaxKept: 10 * kB})
-	c := create(t, s, keptOf("alice"))
-	err := c.Write(t.Context(), keptOf("alice"), 0, fill(blob(11*kB)))
+func TestSaved_ExceedsEstimate(t *testing.T) {
+	s := open(t, Config{MaxBytes: 100 * kB, MaxSaved: 10 * kB})
+	c := create(t, s, savedOf("alice"))
+	err := c.Write(t.Context(), savedOf("alice"), 0, fill(blob(11*kB)))
 	if full, _ := errors.AsType[*FullError](err); full == nil || full.Limit != LimitOwner || full.Missing != 1*kB {
 		t.Errorf("got %v, want 1 kB too much for the owner", err)
 	}
 	if c.Dir() != "" {
 		t.Error("the data are kept")
 	}
-	write(t, c, keptOf("alice"), blob(10*kB))
+	write(t, c, savedOf("alice"), blob(10*kB))
 }
 
 // A snapshot that is being written counts towards the quota.
-func TestKept_ReservationCounts(t *testing.T) {
+func TestSaved_ReservationCounts(t *testing.T) {
 	s := open(t, Config{MaxBytes: 100 * kB})
-	c := create(t, s, keptOf("alice"))
-	err := c.Write(t.Context(), keptOf("alice"), 20*kB, func(_ context.Context, dir string) error {
-		wantFull(t, s, keptOf("alice"), 10*kB, LimitOwner, 25*kB)
+	c := create(t, s, savedOf("alice"))
+	err := c.Write(t.Context(), savedOf("alice"), 20*kB, func(_ context.Context, dir string) error {
+		wantFull(t, s, savedOf("alice"), 10*kB, LimitOwner, 25*kB)
 		return fill(blob(20*kB))(t.Context(), dir)
 	})
 	if err != nil {

@@ -1,0 +1,178 @@
+package box
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
+)
+
+// writeTimeout bounds the writing of one box to disk once it has a slot: its memory is at
+// most 4 GiB, and a disk that takes longer is in trouble.
+const writeTimeout = 2 * time.Minute
+
+// After a failed write, a box is not written again for firstBackoff, and twice as long
+// after each further failure, up to lastBackoff.
+const (
+	firstBackoff = 30 * time.Second
+	lastBackoff  = 15 * time.Minute
+)
+
+// writers is how many boxes are written to disk at once: two keep a disk busy, more
+// have a processor each, and each holds a copy of its pages in memory meanwhile.
+func writers() int { return min(max(2, runtime.GOMAXPROCS(0)), 8) }
+
+// diskState describes what is on disk of a box.
+type diskState struct {
+	seq   uint64        // the use after which the box was written; 0: never
+	at    time.Time     // when that was, or when the box was made
+	took  time.Duration // how long writing it took the last time
+	early bool          // it was written soon after its first call, or that was tried
+
+	never    bool      // the store accepts no record of the box
+	failures int       // failed writes since the last successful one
+	full     bool      // the last write failed since the disk or the store is full
+	retry    time.Time // no write begins before; zero: any time
+}
+
+// failedLocked records why the box could not be written.
+func (b *Box) failedLocked(err error) {
+	b.disk.full = errors.Is(err, snapshot.ErrFull) || errors.Is(err, engine.ErrExhausted)
+	b.disk.retry = b.env.now().Add(min(firstBackoff<<min(b.disk.failures, 10), lastBackoff))
+	b.disk.failures++
+}
+
+// backoffLocked reports whether the last write failed so recently that the next one waits.
+func (b *Box) backoffLocked() bool { return b.env.now().Before(b.disk.retry) }
+
+// write updates what the disk has of a box. live says that the box stays in memory. turn
+// stands in the queue of records.writes; write leaves it. ctx bounds the wait for the slot.
+func (l *lifecycle) write(ctx context.Context, b *Box, live bool, turn *turn) error {
+	defer func() { turn.leave() }()
+	if !b.writing.TryLock() {
+		// Another write of the box may wait for a slot, so no caller waits while holding one.
+		turn.leave()
+		b.writing.Lock()
+		turn = l.records.writes.enter(b.key.owner)
+	}
+	defer b.writing.Unlock()
+	// Without calls, user code may have run on in the background, unless the box was paused.
+	quiescent := b.power.isPaused() || live && !l.parts.Machines.Pauses()
+	l.reg.mu.Lock()
+	clean := b.disk.seq == b.use.seq && quiescent
+	l.reg.mu.Unlock()
+	if !clean {
+		if err := turn.wait(ctx); err != nil {
+			return err
+		}
+	}
+	l.reg.mu.Lock()
+	gone := live && !b.state.live() // hibernate writes its last state
+	seq, meta := b.use.seq, b.metaLocked()
+	l.reg.mu.Unlock()
+	if gone {
+		return nil
+	}
+	record, err := l.recordOf(b)
+	if err != nil {
+		l.reg.mu.Lock()
+		defer l.reg.mu.Unlock()
+		b.disk.never = errors.Is(err, snapshot.ErrInvalid)
+		b.failedLocked(err)
+		return err
+	}
+	meta.Stale = live
+	meta.Written = record.Meta().Written
+	begun := time.Now()
+	if clean {
+		meta.Restored = record.Meta().Restored
+		err = record.Update(meta)
+	} else { // the snapshot may or may not include the effects of a call in flight
+		err = l.records.write(ctx, record, meta, b)
+	}
+	written, data := record.Meta().Written, record.Dir() != ""
+	l.reg.mu.Lock()
+	defer l.reg.mu.Unlock()
+	b.data, b.written = data, written
+	if err != nil {
+		b.failedLocked(err)
+		return err
+	}
+	if !clean {
+		b.disk.seq, b.disk.at, b.disk.took = seq, l.now(), time.Since(begun)
+	}
+	b.disk.failures, b.disk.retry = 0, time.Time{}
+	return nil
+}
+
+// recordOf returns the record of a box, and makes it if that failed when the box started.
+func (l *lifecycle) recordOf(b *Box) (*snapshot.Lease, error) {
+	l.reg.mu.Lock()
+	record := b.record
+	l.reg.mu.Unlock()
+	if record != nil {
+		return record, nil
+	}
+	record, err := l.records.tryCreate(b)
+	if err != nil {
+		return nil, err
+	}
+	l.reg.mu.Lock()
+	ended := !b.state.live() && b.state != stateHibernating
+	if !ended {
+		b.record = record
+	}
+	l.reg.mu.Unlock()
+	if ended { // no other code releases it
+		l.records.release(record, false)
+		return nil, errEnded
+	}
+	return record, nil
+}
+
+// metaLocked describes the box for its record. The caller sets Stale and Written.
+func (b *Box) metaLocked() snapshot.Meta {
+	now := b.env.now()
+	return snapshot.Meta{
+		Class: snapshot.Box, Owner: string(b.key.owner), Kind: string(b.key.kind), BoxID: b.key.id,
+		Name: b.name, Description: b.desc, Template: string(b.template), Named: b.named, Flavor: string(b.flavor), Limits: b.limits,
+		Created: b.created, Ran: b.ranLocked(), Unreported: b.unreportedLocked(),
+		// By the clock as it is now: it may have been set since, and age goes by it.
+		Used: now.Add(-now.Sub(b.use.lastUsed)),
+	}
+}
+
+// save writes a box that stays in memory, and reports whether that succeeded. A write
+// that has begun is finished while the Manager closes: it may be all that is written of
+// the box. ctx bounds the wait for a slot, for which turn stands in the queue.
+func (l *lifecycle) save(ctx context.Context, b *Box, turn *turn) bool {
+	l.reg.mu.Lock()
+	writable := b.machine != nil && b.canHibernateLocked()
+	l.reg.mu.Unlock()
+	if !writable {
+		turn.leave()
+		return true
+	}
+	err := l.write(ctx, b, true, turn)
+	if err != nil && !b.ended() && ctx.Err() == nil {
+		l.log.Warn("box not written to disk", logkey.Guest, b.guestID, logkey.Error, err)
+	}
+	return err == nil
+}
+
+// flush begins to write all boxes to disk, the last used first, if calls are in flight.
+func (l *lifecycle) flush() {
+	l.reg.mu.Lock()
+	defer l.reg.mu.Unlock()
+	if !l.hibernates() || l.reg.phase == phaseClosed || l.reg.callsLocked() == 0 {
+		return
+	}
+	for _, b := range l.reg.lastUsedLocked() {
+		turn := l.records.writes.enter(b.key.owner)
+		l.wg.Go(func() { l.save(l.base, b, turn) })
+	}
+}
