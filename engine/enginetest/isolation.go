@@ -2,7 +2,9 @@ package enginetest
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -21,6 +23,7 @@ func isolationTests() []test {
 		{"sees-nothing-of-the-host", testSeesNothing},
 		{"reads-no-secrets-of-the-host", testReadsNoSecrets},
 		{"reaches-no-network", testReachesNoNetwork},
+		{"gets-no-answer-by-udp", testGetsNoAnswer},
 		{"reaches-no-socket-of-the-host", testReachesNoSocket},
 		{"writes-nothing-of-the-host", testWritesNothing},
 		{"has-no-devices-of-the-host", testNoDevices},
@@ -97,32 +100,52 @@ func testSeesNothing(t *tester, b *box) {
 	}
 }
 
-// testReadsNoSecrets compares files of the host with those at the same paths in the guest.
+// testReadsNoSecrets compares files of the host that not every user may read with those at
+// the same paths in the guest.
 func testReadsNoSecrets(t *tester, b *box) {
-	hostHome, _ := os.UserHomeDir() // empty if there is none
-	for _, name := range []string{"/etc/shadow", "/etc/gshadow", "/etc/machine-id", "/etc/ssh", "/root", hostHome, "/proc/1/environ", "/proc/1/cmdline", "/boot", "/var/lib", "/var/log"} {
-		host := content(name)
-		if host == "" {
-			continue
+	planted := filepath.Join(t.TempDir(), "secret")
+	t.must("write", os.WriteFile(planted, []byte(token), 0o600))
+	names := []string{planted, "/etc/machine-id", "/proc/1/environ", "/proc/1/cmdline"}
+	home, _ := os.UserHomeDir() // empty if there is none
+	for _, dir := range []string{"/etc", "/root", home, "/boot", "/var/lib", "/var/log"} {
+		names = append(names, privateFiles(dir)...)
+	}
+	host := map[string]string{} // by name
+	for _, name := range names {
+		if b, err := os.ReadFile(name); err == nil && len(b) > 0 { // else there is nothing to protect
+			host[name] = fmt.Sprintf("%x", sha256.Sum256(b))
 		}
-		r := b.exec(protocol.Exec{Argv: []string{"sh", "-c", `if [ -d "$1" ]; then ls -A "$1"; else cat "$1"; fi`, "sh", name}}, nil)
-		if r.Code == 0 && strings.TrimSpace(r.stdout) == strings.TrimSpace(host) {
+	}
+	for _, line := range b.look(append([]string{"digest"}, slices.Collect(maps.Keys(host))...)...) {
+		if digest, name, _ := strings.Cut(line, " "); digest == host[name] {
 			t.Errorf("%s is that of the host", name)
 		}
 	}
 }
 
-// content returns the content of a file or directory.
-func content(name string) string {
-	if entries, err := os.ReadDir(name); err == nil {
-		var names []string
+// privateFiles returns files in dir that not every user may read, at most three levels deep
+// and 64 in all.
+func privateFiles(dir string) []string {
+	const depth, most, size = 3, 64, 1 << 20
+	var found []string
+	var walk func(dir string, level int)
+	walk = func(dir string, level int) {
+		entries, _ := os.ReadDir(dir) // what cannot be listed cannot be compared
 		for _, e := range entries {
-			names = append(names, e.Name())
+			info, err := e.Info()
+			switch name := filepath.Join(dir, e.Name()); {
+			case err != nil || len(found) == most:
+			case info.IsDir() && level < depth:
+				walk(name, level+1)
+			case info.Mode().IsRegular() && info.Size() <= size && info.Mode()&0o004 == 0:
+				found = append(found, name)
+			}
 		}
-		return strings.Join(names, "\n")
 	}
-	b, _ := os.ReadFile(name) // empty: nothing to protect
-	return string(b)
+	if dir != "" {
+		walk(dir, 1)
+	}
+	return found
 }
 
 func testReachesNoNetwork(t *tester, b *box) {
@@ -131,6 +154,49 @@ func testReachesNoNetwork(t *tester, b *box) {
 	t.must("listen", err)
 	t.Cleanup(func() { listener.Close() })
 	port := fmt.Sprint(listener.Addr().(*net.TCPAddr).Port)
+	for _, h := range t.hostAddresses() {
+		addresses = append(addresses, net.JoinHostPort(h, port))
+	}
+	addresses = append(addresses,
+		"169.254.169.254:80", "[fd00:ec2::254]:80", "1.1.1.1:443", "8.8.8.8:53", "10.0.0.1:80", "192.168.1.1:80", "172.17.0.1:80")
+	if reached := b.look(append([]string{"connect", "tcp"}, addresses...)...); len(reached) > 0 {
+		t.Errorf("reached %q", reached)
+	}
+	links := b.look("links")
+	if extra := slices.DeleteFunc(links, func(l string) bool { return l == "lo" }); len(extra) > 0 {
+		t.Errorf("there are network interfaces %q", extra)
+	}
+}
+
+// testGetsNoAnswer asks a server on the host, and name servers, by UDP.
+func testGetsNoAnswer(t *tester, b *box) {
+	server, err := net.ListenPacket("udp", ":0")
+	t.must("listen", err)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		buf := make([]byte, 512)
+		for {
+			n, from, err := server.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			server.WriteTo(buf[:n], from)
+		}
+	}()
+	t.Cleanup(func() { server.Close(); <-done })
+	port := fmt.Sprint(server.LocalAddr().(*net.UDPAddr).Port)
+	addresses := []string{"1.1.1.1:53", "8.8.8.8:53", "127.0.0.53:53"}
+	for _, h := range t.hostAddresses() {
+		addresses = append(addresses, net.JoinHostPort(h, port))
+	}
+	if answered := b.look(append([]string{"connect", "udp"}, addresses...)...); len(answered) > 0 {
+		t.Errorf("answers came from %q", answered)
+	}
+}
+
+// hostAddresses returns the addresses of this host, loopback included.
+func (t *tester) hostAddresses() []string {
 	hosts := []string{"127.0.0.1", "::1", "localhost", "0.0.0.0"}
 	own, err := net.InterfaceAddrs()
 	t.must("list addresses", err)
@@ -139,21 +205,7 @@ func testReachesNoNetwork(t *tester, b *box) {
 			hosts = append(hosts, ip.IP.String())
 		}
 	}
-	for _, h := range hosts {
-		addresses = append(addresses, net.JoinHostPort(h, port))
-	}
-	addresses = append(addresses,
-		"169.254.169.254:80", "[fd00:ec2::254]:80", "1.1.1.1:443", "8.8.8.8:53", "10.0.0.1:80", "192.168.1.1:80", "172.17.0.1:80")
-	if reached := b.look(append([]string{"connect", "tcp"}, addresses...)...); len(reached) > 0 {
-		t.Errorf("reached %q", reached)
-	}
-	if reached := b.look("connect", "udp", "1.1.1.1:53", "8.8.8.8:53", "127.0.0.53:53"); len(reached) > 0 {
-		t.Errorf("answers came from %q", reached)
-	}
-	links := b.look("links")
-	if extra := slices.DeleteFunc(links, func(l string) bool { return l == "lo" }); len(extra) > 0 {
-		t.Errorf("there are network interfaces %q", extra)
-	}
+	return hosts
 }
 
 func testReachesNoSocket(t *tester, b *box) {

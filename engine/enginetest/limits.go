@@ -185,13 +185,23 @@ func testPIDs(t *tester, _ engine.Limit) {
 	}
 }
 
-// testForkBomb has every process start two more, a thousand in all unless something
-// stops them.
+// testForkBomb has every process start two more and print a line, a thousand in all
+// unless something stops them.
 func testForkBomb(t *tester, _ engine.Limit) {
-	b := t.limitedBox(engine.Limits{PIDs: 64})
+	const limit = 64
+	b := t.limitedBox(engine.Limits{PIDs: limit})
 	r := b.startProbe("bomb", "9")
 	r.says("ready")
-	time.Sleep(300 * time.Millisecond) // let it go off: there is nothing to wait for
+	// It has gone off when there are too many, or no more for a second.
+	processes := func() int { return strings.Count(r.sink.stdout(), "ready") }
+	for seen, last := processes(), time.Now(); seen <= limit && time.Since(last) < time.Second; time.Sleep(10 * time.Millisecond) {
+		if now := processes(); now > seen {
+			seen, last = now, time.Now()
+		}
+	}
+	if n := processes(); n > limit {
+		t.Errorf("a fork bomb in a guest limited to %d processes started %d and more", limit, n)
+	}
 	ctx, cancel := withTimeout(t, t.h.Timeout/2)
 	defer cancel()
 	if _, err := b.l.Ping(ctx); err != nil {

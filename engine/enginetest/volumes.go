@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
@@ -222,4 +223,17 @@ func testVolumeLinks(t *tester) {
 			t.Errorf("by way of %s the guest reads %q from outside the volume", path, r.stdout)
 		}
 	}
+}
+
+// content returns what a file holds, or the names in a directory; "" for neither.
+func content(name string) string {
+	if entries, err := os.ReadDir(name); err == nil {
+		var names []string
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+		return strings.Join(names, "\n")
+	}
+	b, _ := os.ReadFile(name)
+	return string(b)
 }

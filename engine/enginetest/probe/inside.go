@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -22,11 +23,12 @@ var inside = map[string]func(args []string) error{
 	"connect": connect, // NETWORK ADDRESS...: which of the addresses answer
 	"listen":  listen,  // NETWORK ADDRESS: accepts connections until the end of input
 	"find":    find,    // TOKEN DIR...: where the token is seen
+	"digest":  digest,  // FILE...: the SHA-256 and the name of each that can be read
 	"hold":    hold,    // MIB: takes memory and keeps it until the end of input
 	"hog":     hog,     // MIB: takes memory, saying how much
 	"spin":    spin,    // N: uses N processors until the end of input
 	"fork":    fork,    // N: starts N processes that wait
-	"bomb":    bomb,    // DEPTH: a tree of processes, each with two children
+	"bomb":    bomb,    // DEPTH: a tree of processes, each with two children and a line of output
 	"wait":    func([]string) error { waitInput(); return nil },
 	"count":   count,   // a number every millisecond
 	"kernel":  kernel,  // what kernel this is
@@ -140,6 +142,15 @@ func find(args []string) error {
 	return nil
 }
 
+func digest(args []string) error {
+	for _, name := range args {
+		if b, err := os.ReadFile(name); err == nil {
+			fmt.Printf("%x %s\n", sha256.Sum256(b), name)
+		}
+	}
+	return nil
+}
+
 // take touches n MiB of new memory and calls each after every 16.
 func take(n int, each func(mib int)) [][]byte {
 	var all [][]byte
@@ -215,7 +226,9 @@ func bomb(args []string) error {
 	fmt.Println("ready")
 	if depth := number(args, 0); depth > 0 {
 		for started := 0; started < 2; {
-			if exec.Command("/proc/self/exe", "bomb", strconv.Itoa(depth-1)).Start() == nil {
+			child := exec.Command("/proc/self/exe", "bomb", strconv.Itoa(depth-1))
+			child.Stdout = os.Stdout
+			if child.Start() == nil {
 				started++
 			}
 		}

@@ -539,13 +539,13 @@ var claimMutants = []mutant{
 	{name: "claims to isolate", caught: []string{
 		"isolation/user-sees-nothing-of-the-host", "isolation/agent-sees-nothing-of-the-host",
 		"isolation/agent-reads-no-secrets-of-the-host",
-		"isolation/user-reaches-no-network", "isolation/user-reaches-no-socket-of-the-host",
+		"isolation/user-reaches-no-network", "isolation/user-gets-no-answer-by-udp", "isolation/user-reaches-no-socket-of-the-host",
 		"isolation/user-writes-nothing-of-the-host",
 		"isolation/kernel-is-not-the-hosts", "isolation/hostname-is-the-specs",
 		"isolation/guests-see-nothing-of-each-other", "isolation/guests-do-not-share-what-they-write",
 		"isolation/guests-cannot-reach-each-other",
 	}, wrong: info(func(i *engine.Info) { i.Isolation = engine.IsolationKernel })},
-	{name: "claims to limit", caught: []string{"limits/processes-are-bounded", "limits/disk-is-bounded", "limits/disk-is-bounded-for-the-agent-too"},
+	{name: "claims to limit", caught: []string{"limits/processes-are-bounded", "limits/fork-bomb-is-bounded", "limits/disk-is-bounded", "limits/disk-is-bounded-for-the-agent-too"},
 		wrong: info(func(i *engine.Info) {
 			for _, r := range []string{"pids", "disk"} {
 				i.Limits = append(i.Limits, engine.Limit{Resource: r, Hard: true, By: "words"})
