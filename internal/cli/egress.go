@@ -61,17 +61,23 @@ func openNetworks(cfg *config.Config, log, audit *slog.Logger) (*networks, error
 	if err := n.openInterceptor(cfg, policies, authorities); err != nil {
 		return nil, err
 	}
+	n.gate = egress.New(n.options(cfg, authorities.PEM))
+	return n, nil
+}
+
+// options returns the options of the gate. authorities are certificates in PEM that boxes trust
+// besides their own.
+func (n *networks) options(cfg *config.Config, authorities string) egress.Options {
 	options := egress.Options{
 		Policies: func(owner string) policy.Set { return n.policies.Load().Set(owner) },
 		Where:    func(owner string) string { return n.policies.Load().Where(owner) },
 		Pins:     cfg.Pins(), MaxConnections: cfg.EgressMaxConnections, MaxBytesPerMinute: int64(cfg.EgressMaxMBPerMinute) << 20,
-		Authorities: authorities.PEM, Record: n.record, Log: log,
+		Authorities: authorities, Record: n.record, Log: n.log,
 	}
 	if n.secrets != nil {
 		options.Intercept = n.secrets
 	}
-	n.gate = egress.New(options)
-	return n, nil
+	return options
 }
 
 // Open implements box.Networks.

@@ -266,13 +266,18 @@ const ageGrace = 10 * time.Minute
 // much against one that goes on.
 const diskGrace = 5 * time.Minute
 
-// openSnapshots opens the snapshot store.
-func (h *host) openSnapshots(cfg *config.Config) (err error) {
-	h.snapshots, err = snapshot.Open(snapshot.Config{
+// snapshotConfig returns the settings of the snapshot store.
+func (h *host) snapshotConfig(cfg *config.Config) snapshot.Config {
+	return snapshot.Config{
 		Dir: filepath.Join(cfg.StateDir, "snapshots"), MaxBytes: int64(cfg.SnapshotDiskMB) << 20, MinFree: h.diskReserve, MaxSaved: int64(cfg.OwnerSnapshotMB) << 20,
 		Reserved:   h.reservedDisk,
 		MaxRecords: maxRecords, MaxAge: cfg.HibernateMaxAge, AgeGrace: ageGrace, DiskGrace: diskGrace, Log: h.log,
-	})
+	}
+}
+
+// openSnapshots opens the snapshot store.
+func (h *host) openSnapshots(cfg *config.Config) (err error) {
+	h.snapshots, err = snapshot.Open(h.snapshotConfig(cfg))
 	if err != nil {
 		return fmt.Errorf("open the snapshots of boxes: %w", err)
 	}
