@@ -133,3 +133,28 @@ func TestTest_RunsOnceWhatExists(t *testing.T) {
 		}
 	}
 }
+
+// A promise whose test was skipped in every run is found by the name of the test or subtest; one
+// that ran as one of the users is not.
+func TestLists_PromisesThatNeverRan(t *testing.T) {
+	outcomes := filepath.Join(t.TempDir(), "outcomes")
+	if err := os.WriteFile(outcomes, []byte(strings.Join([]string{
+		"skip\tp\tTestSaved_Snapshots", // named by the documents, and never ran
+		"skip\tp\tTestRate_OfOwner", "pass\tp\tTestRate_OfOwner",
+		"skip\tp\tTestAttack/http/control-flood", "skip\tq\tTestUnknown", "pass\tq\tTestOther", "",
+	}, "\n")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for what, want := range map[string]string{
+		"never_ran":              "p\tTestAttack/http/control-flood\np\tTestSaved_Snapshots\nq\tTestUnknown\n",
+		"promised_but_never_ran": "p TestAttack/http/control-flood\np TestSaved_Snapshots\n",
+	} {
+		cmd := exec.Command("bash", "-euc", `. scripts/testlists; "$1" "$2"; rm -rf "$lists"`, "bash", what, outcomes)
+		cmd.Dir = ".."
+		cmd.Env = append(os.Environ(), "GLOVEBOX_TEST_FAILED=")
+		out, err := cmd.Output()
+		if err != nil || string(out) != want {
+			t.Errorf("%s prints %q, %v, want %q", what, out, err, want)
+		}
+	}
+}

@@ -299,3 +299,33 @@ func quote(text string) string {
 	}
 	return string(b)
 }
+
+// The outcomes of tests and subtests are listed, so that scripts/test finds those that every
+// user skips.
+func TestOutcomes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs go test")
+	}
+	t.Setenv("GOTEST_RUNS", t.TempDir())
+	path := filepath.Join(t.TempDir(), "outcomes")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(outcomesEnv, path)
+	var out bytes.Buffer
+	if err := run(t.Context(), []string{"-run", "Good|Skipped$|Parts", "--", "./testdata/flaky"}, nil, &out); err != nil {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := ""
+	for _, line := range []string{"pass TestGood", "pass TestParts", "pass TestParts/one", "skip TestParts/two", "skip TestSkipped"} {
+		outcome, test, _ := strings.Cut(line, " ")
+		want += outcome + "\tgithub.com/glovebox-dev/glovebox/scripts/gotest/testdata/flaky\t" + test + "\n"
+	}
+	if string(text) != want {
+		t.Errorf("got %q, want %q", text, want)
+	}
+}

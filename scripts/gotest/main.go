@@ -11,7 +11,8 @@
 //     random order (-shuffle): a bug that shows once there would be hidden.
 //
 // gotest fails unless every test has passed, the retried ones the second time. Then it
-// adds the failures to the list that GLOVEBOX_TEST_FAILED names.
+// adds the failures to the list that GLOVEBOX_TEST_FAILED names. It adds the outcome of
+// every test to the list that GLOVEBOX_TEST_OUTCOMES names.
 //
 // Usage:
 //
@@ -160,10 +161,11 @@ func goTest(ctx context.Context, flags, packages []string, out io.Writer) (*repo
 		_ = cmd.Wait()
 		return nil, fmt.Errorf("read the output of go test: %w", err)
 	}
-	if err := cmd.Wait(); err != nil {
-		return r, fmt.Errorf("go test: %w", err)
+	err = cmd.Wait()
+	if err != nil {
+		err = fmt.Errorf("go test: %w", err)
 	}
-	return r, nil
+	return r, errors.Join(err, r.listOutcomes())
 }
 
 // maxLine bounds an event of go test -json, which splits the lines of tests long before.

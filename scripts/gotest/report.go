@@ -55,7 +55,8 @@ type packageRun struct {
 type testRun struct {
 	running  bool
 	failed   bool
-	reported bool // the test program reported the failure
+	outcome  string // "pass" or "skip"
+	reported bool   // the test program reported the failure
 	leak     bool
 	crash    string // what a program died of, as its output tells
 	excerpt  excerpt
@@ -108,7 +109,7 @@ func (r *report) line(data []byte) {
 			p.ended = true
 			break
 		}
-		p.test(e.Test).running = false
+		p.test(e.Test).running, p.test(e.Test).outcome = false, e.Action
 		if e.Action == "pass" && topLevel(e.Test) == e.Test {
 			r.passed[failure{pkg: p.name, test: e.Test}] = true
 		}

@@ -48,3 +48,12 @@ func TestGood(t *testing.T) {
 	once.First(t)
 	t.Log("all is well")
 }
+
+func TestSkipped(t *testing.T) {
+	t.Skip("never")
+}
+
+func TestParts(t *testing.T) {
+	t.Run("one", func(*testing.T) {})
+	t.Run("two", func(t *testing.T) { t.Skip("not this part") })
+}
