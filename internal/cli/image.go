@@ -253,14 +253,16 @@ template was built from stays until the template is removed.`,
 					if err := imageUnused(cfg, s, name, arg); err != nil {
 						return err
 					}
-					info, err := s.Remove(ctx, name)
+					gone, err := s.Remove(ctx, name)
 					if errors.Is(err, oci.ErrNotFound) {
-						info, err = s.Remove(ctx, arg)
+						gone, err = s.Remove(ctx, arg)
 					}
 					if err != nil {
 						return withHint(err, "glovebox image ls lists the images")
 					}
-					a.note("glovebox: removed %s (%s)", printable(info.Ref), info.Key)
+					for _, info := range gone {
+						a.note("glovebox: removed %s (%s)", printable(info.Ref), info.Key)
+					}
 				}
 				return nil
 			})

@@ -325,34 +325,36 @@ func (s *Store) List() ([]Info, error) {
 }
 
 // Remove removes the image of a reference or a key, and its file unless another reference
-// has it. Boxes that use it go on; hibernated ones cannot wake until it is pulled again.
-// The error is ErrNotFound, wrapped, if there is none.
-func (s *Store) Remove(ctx context.Context, name string) (Info, error) {
-	var gone Info
+// has it. Boxes that use it go on; hibernated ones cannot wake until it is pulled again. The
+// result has the removed references, sorted. The error is ErrNotFound, wrapped, if there is
+// none.
+func (s *Store) Remove(ctx context.Context, name string) ([]Info, error) {
+	var gone []Info
 	err := s.refs.Update(ctx, func(refs *catalog) error {
-		found := false
+		gone = nil
 		for ref, info := range *refs {
 			if ref == name || info.Key == name {
-				gone, found = info, true
+				gone = append(gone, info)
 				delete(*refs, ref)
 			}
 		}
-		if !found {
+		if len(gone) == 0 {
 			return fmt.Errorf("%w: %q", ErrNotFound, name)
 		}
 		for _, info := range *refs {
-			if info.Key == gone.Key {
+			if info.Key == gone[0].Key {
 				return nil
 			}
 		}
-		if err := os.Remove(s.file(gone.Key)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := os.Remove(s.file(gone[0].Key)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 		return nil
 	})
 	if err != nil {
-		return Info{}, fmt.Errorf("remove image: %w", err)
+		return nil, fmt.Errorf("remove image: %w", err)
 	}
+	slices.SortFunc(gone, func(a, b Info) int { return strings.Compare(a.Ref, b.Ref) })
 	return gone, nil
 }
 

@@ -293,7 +293,7 @@ func TestRemove(t *testing.T) {
 	host := serveRegistry(t, nil)
 	s := openStore(t)
 	var info Info
-	for _, tag := range []string{"/app:1", "/app:2"} {
+	for _, tag := range []string{"/app:1", "/app:2", "/app:3"} {
 		push(t, host+tag, sampleImage(t))
 		var err error
 		if info, err = s.Pull(t.Context(), parse(t, host+tag), nil); err != nil {
@@ -306,8 +306,12 @@ func TestRemove(t *testing.T) {
 	if _, err := os.Stat(s.file(info.Key)); err != nil {
 		t.Errorf("an image that is still needed is gone: %v", err)
 	}
-	if _, err := s.Remove(t.Context(), info.Key); err != nil {
+	gone, err := s.Remove(t.Context(), info.Key)
+	if err != nil {
 		t.Fatal(err)
+	}
+	if len(gone) != 2 || gone[0].Ref != host+"/app:2" || gone[1].Ref != host+"/app:3" {
+		t.Errorf("removed %v, want both references that were left", gone)
 	}
 	if _, err := os.Stat(s.file(info.Key)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the file is left: %v", err)
