@@ -5,15 +5,30 @@
 //
 // It hands boxes to the catalogue, and forwards the calls into those that another server has.
 //
-// Where to look: front.go checks every request (with origin.go, cors.go, headers.go and
-// refuse.go), post.go, get.go and delete.go serve those of the endpoint, session.go and stream.go
-// have sessions, calls.go the calls in flight, direct.go the tool calls that bypass the SDK's
-// session. auth.go authenticates by package auth, rate.go, admission.go and connections.go limit.
-// audit.go writes the lines about calls to the audit log; internal/cli (egress.go) writes those
-// about connections of boxes, and internal/codemode those about tools and approvals. stdio.go is
-// the other transport. forward.go decides which requests go to another server that shares the
-// boxes (package fleet), forwarding.go sends them. Package tasks has the calls that continue
-// without their request.
+// Where to look:
+//
+//   - Checks: front.go checks every request, with accept.go, origin.go, cors.go, headers.go and
+//     refuse.go. auth.go authenticates by package auth, and caller.go has the result.
+//   - Requests of the endpoint: post.go, get.go and delete.go. body.go reads a body, classify.go
+//     parses its envelopes, route.go chooses how it is served, and exchange.go serves it.
+//   - Calls: calls.go has those in flight, direct.go those that bypass the SDK's session, and
+//     answer.go delivers their answers. conn.go connects the others to the SDK. Package tasks
+//     has the calls that continue without their request.
+//   - Sessions: session.go has them, stream.go the streams of their messages, response.go writes
+//     a stream to a client, and replay.go keeps events for clients that return.
+//   - Limits: rate.go, admission.go, connections.go, and budget.go, by which owners share.
+//     acktimeout_linux.go and acktimeout_other.go detect dead clients.
+//   - Middleware: middleware.go recovers, observes and gives errors their codes, with trace.go
+//     and faults.go. reject_unknown.go refuses unknown tools. codemode.go, commands.go,
+//     network.go, templates.go and extension.go adapt the catalogue to its client.
+//   - Audit: audit.go writes the lines about calls; internal/cli (egress.go) writes those about
+//     connections of boxes, and internal/codemode those about tools and approvals.
+//   - The server: options.go configures it, serve.go runs and stops it, status.go shows its
+//     state, stdio.go is the other transport. quiet.go lowers the level of the SDK's log, and
+//     waitcounter.go has the counters that a stop waits for.
+//   - Other servers that share the boxes (package fleet): forward.go decides which requests go
+//     to them, forwarding.go sends them, and lookups.go bounds how often clients make this
+//     server ask for them.
 package server
 
 import (
