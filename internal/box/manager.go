@@ -15,32 +15,34 @@ import (
 //
 // It consists of
 //
-//   - env (env.go): what the other parts share: configuration, collaborators, log, clock, and
-//     the life of the Manager's goroutines.
+//   - env (env.go): what the other parts share: configuration (config.go), collaborators, log,
+//     clock, and the life of the Manager's goroutines.
 //   - registry (registry.go, admit.go, evict.go, state.go): which boxes are in memory, and in
 //     which state; find, admit, evict. It has the lock of all boxes and the tombstones
 //     (tombstone.go).
 //   - lifecycle (lifecycle.go, hibernate.go, persist.go, rollback.go, stop.go): start, wake,
 //     hibernate, replace and end boxes, and write those that stay in memory to disk.
 //   - machineFactory (machines.go, rescue.go, named.go, pool.go): the machines of boxes and of
-//     the pool, and their networks (network.go).
+//     the pool, and their networks (network.go). missing_image.go explains images that are gone.
 //   - records (records.go, home.go): boxes and saved snapshots on disk.
 //   - maintainer (maintainer.go, idle.go, pressure.go, tombstone_file.go): idle boxes, expiry,
 //     memory pressure of the host, and the tombstones that servers share.
 //
 // Slots (slots.go) bound the boxes that are started, written, or looked up in the fleet at once.
+// volume_looks.go bounds the wait for directories of volumes that do not answer.
 //
 // A Box (box.go) executes: run.go, exec.go, files.go, limits.go, and output.go with
-// display.go, figure.go and clean.go for the output of a call. It is paused by power.go while
-// it is idle and parked by park.go while its code waits for the host; call_queue.go decides
-// which calls run at once, and which alone. hints.go and report.go make the notes in its results.
+// display.go, image.go, figure.go, share.go and clean.go for the output of a call. It is paused
+// by power.go while it is idle and parked by park.go while its code waits for the host;
+// call_queue.go decides which calls run at once, and which alone. hints.go (with direct.go),
+// report.go and interruption.go make the notes in its results.
 //
 // The Manager's own methods combine these. session.go, context.go, client.go, fork.go,
 // saved_snapshot.go, stored.go, volumes.go and stop.go are the calls of clients; acquire.go
 // finds or wakes their box, narrow.go limits its network, and revive.go gives a session that
 // is made in place of a lost one what that had. fleet.go finds the boxes of other servers and
-// adopts those of one that is gone. types.go, event.go, stats.go and errors.go have what
-// callers get.
+// adopts those of one that is gone. types.go, flavor.go, event.go, stats.go and errors.go have
+// what callers pass and get.
 type Manager struct {
 	*env
 	reg        *registry
