@@ -5,10 +5,14 @@
 // The box is hostile: everything in a call is bounded and checked, and the log has
 // names that the servers' lists contain, never text of a call.
 //
-// Where to look: run.go makes a call, policy.go and budget.go decide about it, package
-// approval asks a person, arguments.go and result.go shape what goes in and out,
-// servers.go and pool.go keep the connections, names.go, signature.go, describe.go and
-// stubs.go show the tools to programs, search.go finds them.
+// Where to look: run.go makes a call, policy.go (with pattern.go) and budget.go decide about
+// it, memory.go bounds the memory of all calls, and package approval asks a person.
+// arguments.go checks what goes in, against the schemas of declaration.go; misfit.go says where
+// it does not fit. result.go shapes what comes out, errors.go has the failures, and changes.go
+// the calls that may have changed something. servers.go and pool.go keep the connections, and
+// local.go adds the tools of this program. names.go, signature.go (with leaf.go), describe.go
+// and stubs.go show the tools to programs; search.go finds them, and prefers those that
+// deprecated.go does not recognize as deprecated.
 package codemode
 
 import (
