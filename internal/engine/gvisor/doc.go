@@ -6,9 +6,10 @@
 //
 // The same executable runs as several processes, selected by argv[0]: the server,
 // and for each guest a sentry (the kernel, "runsc-sandbox") and, if the guest has
-// volumes, a gofer (which opens files for the sentry, "runsc-gofer"). Main, called
-// first in main(), runs the latter two and never returns from them. Without volumes
-// a sentry requests only the root, which rootServer sends.
+// volumes, one or two gofers (which open files for the sentry, "runsc-gofer"). Main,
+// called first in main(), runs sentries and gofers and never returns from them. Without
+// volumes a sentry requests only the root, which rootServer sends; if the root is an image,
+// it requests nothing.
 //
 // The package starts these processes itself instead of going through
 // runsc/container or the runsc command line, because those take the guest's
@@ -50,10 +51,24 @@
 //
 // # Where to look
 //
-// engine.go and guest.go implement the contract, factory.go and probe.go are how the program
-// finds the engine. enter.go and powers.go confine the server. launch.go, spawn.go and boot.go
-// start a sentry, gofer.go a gofer; main.go is what these run, control.go speaks to them, and
-// users.go gives each a user. rootfs.go, rootserver.go, images.go and volume.go make the file
-// systems of a guest. limits.go, cgroups.go and watch.go bound it. snapshot.go writes and
-// restores, with image.go and digest.go. inspect.go shows processes to posture.
+//   - The contract: engine.go and guest.go implement it. factory.go and probe.go are how the
+//     program finds the engine, version.go has the pinned version, and unsupported.go takes the
+//     place of all on other systems. state.go has the directory of a running engine.
+//   - Confinement of the server: enter.go and powers.go.
+//   - Processes: launch.go, spawn.go and boot.go start a sentry, from the OCI spec of spec.go,
+//     and gofer.go a gofer. users.go gives each sentry a user. control.go speaks to it,
+//     streams.go keeps the last errors that it and the agent print, and exhausted.go recognizes
+//     the errors of a host that ran out of a resource.
+//   - Inside a sentry or gofer: main.go is what they run. filters.go has the compiled system
+//     call filter, and mappings.go bounds the mappings of programs. procs.go, scavenge.go and
+//     sysmon.go tune the Go runtime. With oomscore.go the host's kernel ends guests first.
+//   - File systems: rootfs.go, rootserver.go, images.go and volume.go. beneath.go opens paths
+//     without leaving a root.
+//   - Limits: limits.go, cgroups.go, cgroup.go and watch.go bound a guest. hostmem.go measures
+//     its memory where no cgroup does, processors.go divides the processors, and disk.go the
+//     disk.
+//   - Snapshots: snapshot.go writes and restores them, with image.go and digest.go. checks.go
+//     remembers verified files, and hostfiles.go has the host's files that a guest has open.
+//   - Observation: stats.go measures, readproc.go reads /proc, and inspect.go shows processes to
+//     posture.
 package gvisor
