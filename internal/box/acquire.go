@@ -359,9 +359,8 @@ func idTaken(op, id string) error {
 }
 
 // Find returns the kind of the owner's box that callers name id, in memory, on disk or at
-// another server of the fleet: a
-// session of that id, else a context of that id or name; "" if there is none. The box may
-// end before the caller acquires it.
+// another server of the fleet: a session of that id, else a context of that id or name; "" if
+// there is none. The box may end before the caller acquires it.
 //
 // Errors: CodeNotReady if the boxes on disk cannot be listed.
 func (m *Manager) Find(owner Owner, id string) (Kind, error) {

@@ -7,8 +7,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
-// Event is one thing that happened to a box, for those who measure. It holds
-// nothing that an owner chose.
+// Event reports a lifecycle change of a box, for metrics. It holds nothing that an owner
+// chose.
 type Event struct {
 	Type   EventType
 	Kind   Kind
@@ -34,7 +34,7 @@ type Class struct {
 	Flavor Flavor
 }
 
-// diskUse is what the records of all owners come to.
+// diskUse has the totals of the records of all owners.
 type diskUse struct {
 	hibernated map[Class]int // hibernated boxes without a lease
 	kept       int           // snapshots that were asked for

@@ -5,9 +5,8 @@ import (
 	"slices"
 )
 
-// List lists the boxes of an owner, live and hibernated and, of those of other servers of
-// the fleet, what their notes say, the newest first. An empty
-// kind means both.
+// List lists the boxes of an owner, live and hibernated, the newest first. Of boxes at other
+// servers of the fleet it knows only their notes. An empty kind means both.
 //
 // Errors: CodeNotReady if the boxes on disk cannot be listed.
 func (m *Manager) List(owner Owner, kind Kind) ([]Info, error) {

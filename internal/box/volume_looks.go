@@ -18,7 +18,8 @@ const (
 	// lookPatience is how long a start waits for the directory of a volume before it takes a
 	// place among the starts.
 	lookPatience = 5 * time.Second
-	// slotPatience is how long one waits that has a place, which others may wait for.
+	// slotPatience is how long a start waits that has a place, since other starts may wait for
+	// the place.
 	slotPatience = 2 * time.Second
 	// maxLooks bounds the looks at once. One at a directory that hangs holds a thread of this
 	// process until the directory answers: nothing can end it.
@@ -32,8 +33,8 @@ var (
 )
 
 // volumeLooks are the looks at directories of volumes. One may hang for ever, as on a network
-// file system whose server is gone: then one goroutine waits for it, and whoever looks at it
-// meanwhile learns at once that it does not answer. The zero value is ready for use.
+// file system whose server is gone. Then one goroutine waits for the directory, and concurrent
+// looks at it fail at once. The zero value is ready for use.
 type volumeLooks struct {
 	stat func(dir string) (fs.FileInfo, error) // nil: os.Stat
 
@@ -50,9 +51,9 @@ type volumeLook struct {
 	err   error
 }
 
-// do runs work, which has a name. It shares the result of one that runs already. The error is
-// errSilent if that has not ended within a time of its begin, and the cause of ctx if ctx ends
-// first.
+// do runs work under a name, or shares the result of the work that already runs under it. The
+// error is errSilent if the work has not ended within a time since it began, and the cause of
+// ctx if ctx ends first.
 func (l *volumeLooks) do(ctx context.Context, name string, within time.Duration, work func() (fs.FileInfo, error)) (fs.FileInfo, error) {
 	look := l.begin(name, work)
 	if look == nil {
