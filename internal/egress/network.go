@@ -225,7 +225,8 @@ func (n *Network) lookup(ctx context.Context, name string) protocol.LookupResult
 	return res
 }
 
-// doorDNS is the Door of records of lookups.
+// doorDNS is the Door of records of lookups. The agent protocol has no such door: a lookup
+// opens no connection.
 const doorDNS = "dns"
 
 // refuseFloor refuses a name with an address that boxes never reach.

@@ -47,8 +47,8 @@ func (n *Network) secureAt(t target) string {
 	return ""
 }
 
-// slowNote is the time that a connection waits for the limits of bytes until that is noted:
-// who waits longer for a transfer looks for a reason.
+// slowNote is the time that a connection waits for the limits of bytes before a note says so.
+// Longer waits make users look for a cause.
 const slowNote = 2 * time.Second
 
 // noteSlow notes once that the limits of bytes slow the flow down, which waited for them.

@@ -65,8 +65,10 @@ func Reasons() []policy.Reason {
 // A Record describes a connection that has ended, or a refusal. It contains nothing of
 // what was transferred.
 type Record struct {
-	Box  Box
-	Door string // of the agent protocol: http, socks or tcp
+	Box Box
+	// Door is http, socks or tcp of the agent protocol, dns for a lookup, and "" in the last
+	// record of a network that closes.
+	Door string
 	// Host is empty if no rule allowed it: a guest could choose names to write data into
 	// logs. Then Site is the registrable domain, of at most 64 bytes, and Hash 8 hexadecimal
 	// digits of the SHA-256 of the name.
