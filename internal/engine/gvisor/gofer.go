@@ -19,12 +19,11 @@ const notServed = "none:memory"
 // everyVolume is the choice of the volumes that a sentry sees.
 func everyVolume(int) bool { return true }
 
-// startGofers starts the gofers, which volumes need: they know how to show each. The first
-// serves the root, too, unless that is an image. After an error, what is in the result has
-// been started.
+// startGofers starts the gofers of a guest with volumes. The first also serves the root, unless
+// the root is an image. After an error, the result has the gofers that run.
 //
 // A user namespace shows the server's user as the guest's in all volumes that its gofer
-// serves. So volumes of which that must not be true have a gofer of their own.
+// serves. Volumes that must not show it have a gofer of their own.
 func (l *launch) startGofers(e *Engine, oci *specs.Spec, sentry *commandLine, trash *files) (started []*exec.Cmd, err error) {
 	pairs := make([]pair, 0, len(l.spec.Mounts)+1)
 	offset := 0 // of the volumes in pairs

@@ -57,7 +57,7 @@ type guest struct {
 
 	sentry   *exec.Cmd
 	root     *rootServer   // nil if there are gofers or the root is an image
-	gofers   []*exec.Cmd   // none if there are no volumes; the first serves the root
+	gofers   []*exec.Cmd   // none if there are no volumes; the first also serves the root, unless that is an image
 	goferEnd chan struct{} // closed when all gofers have ended
 
 	end *guests.End // reached when nothing is left on the host

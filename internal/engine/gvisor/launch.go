@@ -40,7 +40,7 @@ type launch struct {
 	cpus    int // processors that the guest sees
 }
 
-// flags returns the gVisor settings of both processes.
+// flags returns the gVisor settings of the sentry and the gofers.
 func (l *launch) flags() []string {
 	flags := []string{
 		"--platform=systrap",
@@ -102,14 +102,13 @@ func (l *launch) cmd(name string, c *commandLine) *exec.Cmd {
 
 // spareProcs is how many threads of a guest can compute, beyond one for each processor,
 // before they delay the sentry's own work and each other: each occupies a P of the Go
-// runtime. With 6, on a busy machine, a guest with five computing programs often did not
-// receive an interrupt within 12 s; with 14 sometimes not; with 30 it always did.
+// runtime. With 14, interrupts of a guest with five computing programs could come too late on
+// a busy machine.
 const spareProcs = 30
 
-// environment returns the environment of both processes. Async preemption is off: its
-// signals interrupt and restart the system calls in which a sentry's threads wait for the
-// guest. With it, a fork bomb in a guest kept the sentry busy with restarts for seconds,
-// and without cgroups slowed the whole machine.
+// environment returns the environment of the sentry and the gofers. Async preemption is off:
+// its signals interrupt and restart the system calls in which a sentry's threads wait for the
+// guest, so that a fork bomb would keep the sentry busy and slow the whole machine.
 func (l *launch) environment() []string {
 	return []string{
 		"GOMAXPROCS=" + strconv.Itoa(l.cpus+spareProcs),

@@ -28,8 +28,7 @@ var agentCaps = []string{
 	"CAP_KILL", "CAP_SETGID", "CAP_SETUID", "CAP_SETPCAP",
 }
 
-// validate checks what the engine relies on. Whether paths exist is found out
-// when they are used.
+// validate checks the properties that the engine relies on. Paths are checked on use.
 func validate(s *engine.Spec) error {
 	if err := s.Validate(); err != nil {
 		return err

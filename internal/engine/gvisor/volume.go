@@ -147,7 +147,7 @@ func (v *volumes) prepare(m engine.Mount, spaces spaces) (volume, error) {
 		vol.how, err = nested, v.nests()
 	}
 	// Files that code creates in a volume that is open to all belong to the server's user.
-	// Where no file can belong to the guest's user, that must look like it.
+	// Where no file can belong to the guest's user, a nested gofer maps the server's user to it.
 	mayWrite := userMayWrite(&st)
 	if err != nil && mayWrite && st.Mode&unix.S_IFMT == unix.S_IFDIR && !holds(v.uids, engine.UserID) {
 		vol.how, err = nested, v.nests()
