@@ -18,23 +18,8 @@ import (
 // [Server.end] removes it when it has an answer. It may outlive the connection that its
 // request came over.
 //
-// A cancellation travels from the client to user code in these steps:
-//
-//   - HTTP, older revisions: conn.observe reads notifications/cancelled, and
-//     conn.cancel cancels the context of the call. A disconnect cancels nothing: the
-//     client may resume the stream.
-//   - HTTP, modern revision: the context of the call is a child of the request's, which
-//     ends when the client disconnects (beginAll).
-//   - stdio: the SDK cancels the context of the handler. The transport only suppresses
-//     the answer (stdio/era.go).
-//   - The end of a session, the revocation of a token and a shutdown cancel calls by
-//     [calls.cancel] or the context of the caller.
-//   - The handler of the tool passes the context (call.within) to box.Box.Run, and that to
-//     the connection to the guest, which sends a Cancel frame (guest/client/op.go).
-//   - The agent cancels the operation (connection.handle in guest/agent), and the runGuard of
-//     guest/agent/kernel/run.go sends SIGINT to the process group of the interpreter, again
-//     after half of the grace period, and SIGKILL at its end.
-//   - If the agent does not answer in time, Box.guard ends the box (box/limits.go).
+// docs/architecture.md ("Where to look", "Cancelling a call") has the way of a cancellation from
+// the client to user code.
 type call struct {
 	caller *caller
 	method string

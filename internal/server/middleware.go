@@ -68,9 +68,9 @@ func (s *Server) observe(next mcp.MethodHandler) mcp.MethodHandler {
 }
 
 // code gives every error a code of the protocol: the SDK sends 0 for errors that are no
-// [jsonrpc.Error]. It drops data that is not JSON, as the SDK's
-// own data about a URI with a control character: such an error cannot be encoded,
-// and the client would wait for its answer for ever.
+// [jsonrpc.Error]. It drops data that is not JSON, as the SDK's own data about a URI with a
+// control character: such an error cannot be encoded, and the client would wait for its answer
+// for ever.
 func (s *Server) code(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		res, err := next(ctx, method, req)

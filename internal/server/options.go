@@ -74,9 +74,9 @@ type Options struct {
 	// Observe is called after each request that reached a handler, Refused with the HTTP
 	// status of each other request; both may be nil.
 	Observe func(Observation)
-	// Trace starts a span for each request that reaches a handler; nil: none.
-	Trace   *tracing.Tracer
 	Refused func(status int)
+	// Trace starts a span for each request that reaches a handler; nil: none.
+	Trace *tracing.Tracer
 	// Others returns the servers that share boxes with this one, once they are known. Requests
 	// of their sessions, and calls into their boxes, are forwarded to them. nil: there are
 	// none.

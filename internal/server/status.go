@@ -20,7 +20,7 @@ type Stats struct {
 	Unread      int // bytes of answers that clients have not read yet, small ones not counted
 }
 
-// Stats may be called at any time.
+// Stats returns the counters. It may be called at any time.
 func (s *Server) Stats() Stats {
 	open, dropped := s.connections.counts()
 	return Stats{
