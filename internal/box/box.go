@@ -62,7 +62,7 @@ type Box struct {
 	revised        string // why ReviseVolumes has tried to hibernate it; empty: it has not
 }
 
-// spec describes a box that is to be made. It does not change.
+// spec describes a box to make. It does not change.
 type spec struct {
 	key      key
 	name     string

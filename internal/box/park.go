@@ -17,8 +17,8 @@ const maxParked = time.Hour
 // errTimeLimit ends a run that may call when its time-out has passed.
 var errTimeLimit = errors.New("the time-out has passed")
 
-// A parker parks one call of code that may call the host. Its time-outs stand still while
-// the call is parked, and so does the box, unless another call needs it.
+// A parker parks one call of code that may call the host. Its time-outs are suspended while
+// the call is parked, and the box is paused, unless another call needs it.
 type parker struct {
 	box    *Box
 	clocks []*deadline

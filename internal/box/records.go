@@ -312,7 +312,7 @@ func infoOfRecord(r *snapshot.Record) Info {
 	}
 }
 
-// specOf describes the box of a record that is to be woken.
+// specOf describes the box that a wake makes from a record.
 func (recs *records) specOf(lease *snapshot.Lease) spec {
 	meta := lease.Meta()
 	unreported, err := decodeReport(meta.Unreported)

@@ -120,7 +120,7 @@ func (t *turn) leave() {
 	}
 }
 
-// grantLocked gives the free slots to those who wait.
+// grantLocked gives the free slots to waiting turns.
 func (s *slots) grantLocked() {
 	for {
 		var next *share

@@ -94,9 +94,9 @@ func (l *volumeLooks) begin(name string, work func() (fs.FileInfo, error)) *volu
 }
 
 // missing returns the error of the first volume whose directory is not there or does not answer
-// within a time: a *VolumeError, or the cause of ctx. It is nil if there is none. To look before
-// a snapshot or a template is restored keeps it: an engine cannot tell that volume from one that
-// the snapshot does not have.
+// within a time: a *VolumeError, or the cause of ctx. It is nil if there is none. Callers look
+// before they restore a snapshot or a template, since an engine cannot tell that volume from one
+// that the snapshot does not have.
 func (l *volumeLooks) missing(ctx context.Context, volumes []engine.Mount, within time.Duration) error {
 	_, err := l.find(ctx, volumes, within)
 	return err
@@ -169,7 +169,7 @@ func (f *machineFactory) prepareVolumes(ctx context.Context, owner Owner) error 
 		if ok && errors.Is(silent.Err, errSilent) { // to make a directory would hang as well
 			return silent
 		}
-		// The directories that the owner has do not tell of those that this makes.
+		// The directories that exist say nothing about those that this makes.
 		_, err := f.looks.do(ctx, "volumes of "+string(owner), lookPatience, func() (fs.FileInfo, error) {
 			_, err := f.parts.Volumes.Of(owner)
 			return nil, err

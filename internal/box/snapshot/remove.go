@@ -108,7 +108,7 @@ func (s *Store) forgetHookDone(items []*item) {
 	maps.DeleteFunc(s.hookDone, func(id string, _ time.Time) bool { return !there[id] })
 }
 
-// take leases a record that is to be removed. It returns nil without an error if the record
+// take leases a record to remove. It returns nil without an error if the record
 // stays, or is gone.
 func (s *Store) take(r candidate) (doomed *Removal, err error) {
 	err = s.tryLease(r.id, false)
