@@ -147,8 +147,8 @@ func testSnapshotFlood(t *tester) {
 	t.eventually("command of the earlier link ends", func() bool { return !strings.Contains(r.sh("cat /proc/[0-9]*/cmdline | tr '\\0' ' '"), "pour") })
 }
 
-// testSnapshotCalls calls a quiet guest while snapshots are taken of it: what
-// arrives just when it stands still must wake it all the same.
+// testSnapshotCalls calls a quiet guest while snapshots are taken of it: a call that arrives
+// while the guest is stopped must wake it all the same.
 func testSnapshotCalls(t *tester) {
 	b := t.create(t.spec()).talk()
 	b.snapshot() // the first takes longer than others

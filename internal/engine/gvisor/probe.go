@@ -21,8 +21,8 @@ import (
 // vulnerabilities without announcing them.
 const pinWarning = 120 * 24 * time.Hour
 
-// Probe finds out what this machine can do, inside Enter or outside. It changes
-// nothing and starts nothing but one short process.
+// Probe checks what this machine can do, inside Enter or outside. It changes nothing, and
+// starts only one short process.
 func Probe(ctx context.Context) []engine.Finding {
 	pin, date := Version()
 	return []engine.Finding{
@@ -48,7 +48,7 @@ func probeVersion(pin string, date, now time.Time) engine.Finding {
 	return f
 }
 
-// probeKernel looks for what the engine uses of the kernel: mount_setattr came
+// probeKernel checks the kernel for the system calls that the engine needs: mount_setattr came
 // with 5.12.
 func probeKernel() engine.Finding {
 	f := engine.Finding{Name: "kernel", Level: engine.LevelOK}

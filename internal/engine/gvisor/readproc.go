@@ -119,7 +119,7 @@ func openFiles(pid int) int64 {
 	if n := info.Size(); n > 0 {
 		return n
 	}
-	// Linux before 6.2 does not tell the number.
+	// Linux before 6.2 does not report the number.
 	entries, err := os.Open(dir)
 	if err != nil {
 		return 0

@@ -9,7 +9,7 @@ import (
 )
 
 // Version returns the pinned version of gVisor that is linked in and the day it
-// was made. The day is zero if the binary does not tell.
+// was made. The day is zero if the binary does not record it.
 func Version() (pin string, date time.Time) {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

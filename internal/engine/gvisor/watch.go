@@ -16,8 +16,8 @@ const (
 	// microseconds.
 	watchInterval = 100 * time.Millisecond
 	// maxUnmeasured is the number of intervals after which a guest ends whose memory the
-	// host's kernel does not tell: it would have no limit. Intervals are counted, and not
-	// time, since the whole process may have been stopped.
+	// host's kernel does not report: it would have no limit. The watcher counts intervals
+	// instead of time, since the whole process may have been stopped.
 	maxUnmeasured = 300
 )
 

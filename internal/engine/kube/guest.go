@@ -116,7 +116,7 @@ func (g *guest) markGone() {
 	closeOnce(g.gone)
 }
 
-// closeOnce closes c unless it is closed. Callers hold the lock of those who close it.
+// closeOnce closes c unless it is closed. Callers hold the lock that guards it.
 func closeOnce(c chan struct{}) {
 	if !guests.Closed(c) {
 		close(c)

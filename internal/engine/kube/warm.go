@@ -59,8 +59,8 @@ func (e *Engine) hash(s *kubeapi.PodSpec) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// warmPods are the warm Pods of the namespace as the watch tells of them, and the specs that
-// the engine keeps warm. An entry may be out of date: the claim finds out.
+// warmPods are the warm Pods of the namespace as the watch reports them, and the specs that
+// the engine keeps warm. An entry may be out of date: then the claim fails.
 type warmPods struct {
 	mu    sync.Mutex
 	known map[string]*kubeapi.Pod // guarded by mu; by UID
@@ -137,7 +137,8 @@ func (w *warmPods) keeps(hash string) bool {
 	return slices.ContainsFunc(w.kept, func(k *keptWarm) bool { return k.hash == hash })
 }
 
-// claimed makes engines that keep Pods with the hash warm look for what is missing.
+// claimed makes the engine check whether a Pod with the hash is missing, if it keeps such Pods
+// warm.
 func (w *warmPods) claimed(hash string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -34,8 +34,8 @@ const (
 	fixAccess  = "type: sudo usermod -aG kvm $USER, then log in again"
 )
 
-// Probe finds out whether this machine can run microVMs. It changes nothing and starts
-// "msb --version" only.
+// Probe checks whether this machine can run microVMs. It changes nothing and starts only
+// "msb --version".
 func Probe(ctx context.Context) []engine.Finding {
 	return []engine.Finding{probeProgram(ctx, ""), probeKVM(kvmDevice), probeProcessor("/proc/cpuinfo")}
 }
@@ -59,7 +59,7 @@ func probeKVM(device string) engine.Finding {
 	return engine.Finding{Name: "kvm", Level: engine.LevelOK, Detail: device + " can be opened"}
 }
 
-// probeProcessor looks for the instructions that KVM needs: a virtual machine may have a
+// probeProcessor checks for the instructions that KVM needs: a virtual machine may have a
 // /dev/kvm without them, in which no microVM boots.
 func probeProcessor(cpuinfo string) engine.Finding {
 	f := engine.Finding{Name: "processor", Level: engine.LevelOK, Detail: "has hardware virtualization"}

@@ -190,7 +190,7 @@ type Terminated struct {
 	Message  string `json:"message"`
 }
 
-// Lease tells that its holder lives.
+// Lease says that its holder lives.
 type Lease struct {
 	APIVersion string    `json:"apiVersion,omitempty"`
 	Kind       string    `json:"kind,omitempty"`

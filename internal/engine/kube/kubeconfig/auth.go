@@ -150,8 +150,8 @@ func (a *Auth) Apply(r *http.Request) error {
 	return err
 }
 
-// Rejected tells that the cluster did not accept the credentials, so that the next
-// request gets new ones where there is a source of them.
+// Rejected records that the cluster did not accept the credentials, so that the next request
+// gets new ones where there is a source of them.
 func (a *Auth) Rejected() {
 	a.mu.Lock()
 	a.read = time.Time{}
