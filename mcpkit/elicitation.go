@@ -52,7 +52,7 @@ func (s *Session) checkPage(trust Trust, page string) error {
 	return s.policy(trust).Check(s.def.Name, u)
 }
 
-// secretFields returns the fields of a form whose names tell that they are secret.
+// secretFields returns the fields of a form whose names mark them as secret.
 func secretFields(schema any) (names []string) {
 	object, _ := schema.(map[string]any)
 	fields, _ := object["properties"].(map[string]any)

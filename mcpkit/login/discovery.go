@@ -60,8 +60,8 @@ func parseChallenge(h http.Header) (c challenge) {
 var errNoMetadata = errors.New("the server does not name its authorization server")
 
 // discover finds the authorization server. If the server names several, it takes the
-// preferred one. asked tells that the server required a login; otherwise it has to
-// publish metadata.
+// preferred one. asked says whether the server required a login. If not, it has to publish
+// metadata.
 func (h *Handler) discover(ctx context.Context, c challenge, asked bool, preferred string) (*authority, error) {
 	resource, err := h.resource(ctx, c.metadata)
 	if err != nil {

@@ -68,8 +68,8 @@ var notSecret = []string{"progresstoken", "pagetoken", "synctoken", "continuatio
 
 // Mask returns the value of a JSON member with [Masked] in place of the known secrets,
 // of keys of well-known services, and of credentials in addresses and headers that the
-// value quotes. If the member's name tells that it holds a secret, the whole value is
-// masked. The name may be empty.
+// value quotes. If the member's name marks it as a secret, the whole value is masked.
+// The name may be empty.
 func Mask(name, value string, known []string) string {
 	if n := normalize(name); value != "" && hasWord(n) && !slices.ContainsFunc(notSecret, func(s string) bool { return strings.HasSuffix(n, s) }) {
 		return Masked
