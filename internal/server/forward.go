@@ -24,14 +24,14 @@ const (
 	// one has forwarded. It has not begun to serve it, and soon leaves its boxes to others.
 	headerStopping = "Glovebox-Stopping"
 	// reachFor bounds the attempts to reach another server: longer than the fleet needs to
-	// tell that a server is gone, and shorter than clients wait.
+	// notice that a server is gone, and shorter than clients wait.
 	reachFor = 40 * time.Second
 	// reachEvery is the interval of the attempts.
 	reachEvery = time.Second
 	// dialFor bounds one attempt.
 	dialFor = 3 * time.Second
 	// watchEvery is the interval at which a server checks that another one, which it has
-	// forwarded a request to, still lives: no connection tells that its process hangs.
+	// forwarded a request to, still lives: a connection does not show that its process hangs.
 	watchEvery = 2 * time.Second
 	// locateAttempts bounds how often a box is looked for again that others take over meanwhile.
 	locateAttempts = 3

@@ -159,8 +159,8 @@ func elicitor(session *mcp.ServerSession, p *progress) func(context.Context, *mc
 	}
 }
 
-// KeepAnswer is a middleware for what the server sends. It keeps answers to questions about
-// approval for those who asked them.
+// KeepAnswer is a middleware for the requests that the server sends. It keeps the answers to
+// questions about approval for the runs that asked them.
 func KeepAnswer(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		res, err := next(ctx, method, req)
