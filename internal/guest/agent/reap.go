@@ -100,7 +100,7 @@ func (r *reaper) reap() bool {
 			return true
 		}
 		pid := int(info.pid)
-		if !r.starting.TryLock() { // waiting would block those who start processes
+		if !r.starting.TryLock() { // waiting would block goroutines that start processes
 			return false
 		}
 		r.mu.Lock()

@@ -56,7 +56,7 @@ func run(args []string) (int, error) {
 }
 
 // runAgent returns the exit code of the agent, 128+n after signal n, or a negative
-// number if it was told to stop it.
+// number if a signal asked it to stop the agent.
 func runAgent(args []string) (int, error) {
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, unix.SIGTERM, unix.SIGINT)

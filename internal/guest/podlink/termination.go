@@ -6,8 +6,8 @@ package podlink
 type Termination struct {
 	// Exited is the exit code of the agent; nil if it did not end on its own.
 	Exited *int `json:"exited,omitempty"`
-	// Stopped tells that the container was told to end.
+	// Stopped says that the container was asked to end.
 	Stopped bool `json:"stopped,omitempty"`
-	// Error tells why the helper could not run the agent.
+	// Error says why the helper could not run the agent.
 	Error string `json:"error,omitempty"`
 }
