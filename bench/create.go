@@ -26,7 +26,7 @@ func bootScenario(ctx context.Context, b *bench) error {
 	run := func() (float64, error) {
 		return timed(ctx, "1", b.environment("run"), b.binary, "run", script)
 	}
-	if _, err := run(); err != nil { // lays out what later ones find
+	if _, err := run(); err != nil { // prepares files that later runs use
 		return fmt.Errorf("glovebox run: %w", err)
 	}
 	beside := alternately(ctx, b.peers.podman, b.peers.srt, b.peers.jupyter)

@@ -52,7 +52,7 @@ func imagesScenario(ctx context.Context, b *bench) error {
 		}
 		return took, nil
 	}
-	if _, err := run(); err != nil { // lays out what later ones find
+	if _, err := run(); err != nil { // prepares files that later runs use
 		return err
 	}
 	first := &peer{id: "peer.podman.cold", name: "podman run of the image, 300 MB, first container", once: func(ctx context.Context) (float64, error) {
