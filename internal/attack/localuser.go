@@ -91,8 +91,8 @@ func signalSentry(ctx context.Context, t *trial) error {
 	return nil
 }
 
-// stateDirectory looks for what others can read or write, where the way to the state
-// directory is open to them at all.
+// stateDirectory checks that other users can neither open private files in the state directory
+// nor write to it, if they can reach it at all.
 func stateDirectory(ctx context.Context, t *trial) error {
 	if _, err := t.boot(ctx, shape{}); err != nil {
 		return err

@@ -171,8 +171,8 @@ func (s *service) openReloader(load func() (*config.Config, error)) {
 	s.reloader = r
 }
 
-// options returns the options of the server: what it enforces, the tools that it lists, and
-// what it tells of its boxes.
+// options returns the options of the server: its limits, the tools that it lists, and what it
+// reports about its boxes.
 func (s *service) options() (server.Options, error) {
 	o := frontOptions(s.cfg, &s.security)
 	o.Version, o.Log, o.Toolsets = s.version, s.log, s.cfg.Toolsets

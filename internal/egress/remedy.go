@@ -81,7 +81,7 @@ func entryFor(host string, port uint16) string {
 	return cmp.Or(policy.EntryFor(host, port), shown(host, 0))
 }
 
-// neverReached returns why no rule can allow a host, if it is an address. It tells nothing
+// neverReached returns why no rule can allow a host, if it is an address. It reveals nothing
 // about this machine, such as its addresses.
 func neverReached(host string) floor.Reason {
 	canonical, err := policy.ParseHost(host)

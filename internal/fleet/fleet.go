@@ -84,7 +84,7 @@ type Guest struct {
 // Server is one of the servers.
 type Server struct {
 	// Address is where the server listens for the others. It is not valid if the server
-	// tells none that they may use.
+	// publishes none that they may use.
 	Address netip.AddrPort
 	// Gone says that the server has ended, or does not renew the claim on its boxes.
 	Gone bool

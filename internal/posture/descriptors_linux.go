@@ -81,8 +81,8 @@ func writable(fdinfo string) bool {
 }
 
 // dumpable reports whether others of its user may trace a process, from the owner of its
-// files in /proc: if they may not, that is the root of its user namespace. Of a process
-// that is this root, it tells nothing.
+// files in /proc: if they may not, that is the root of its user namespace. For a process
+// of this root, it shows nothing.
 func (f *Facts) dumpable(dir string) string {
 	info, err := os.Stat(filepath.Join(dir, "environ"))
 	if err != nil {

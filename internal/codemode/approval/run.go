@@ -35,7 +35,7 @@ type Caller struct {
 	Hold func() (release func())
 	// Task says that a task makes the request, and keeps its questions for the client.
 	Task bool
-	// Attendant is for those who work for the run while the request waits for it; see
+	// Attendant is for code that works for the run while the request waits for it; see
 	// [AttendantOf].
 	Attendant any
 
