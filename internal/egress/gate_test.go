@@ -669,3 +669,33 @@ type noNames struct{}
 func (noNames) LookupNetIP(context.Context, string, string) ([]netip.Addr, error) {
 	return nil, &net.DNSError{Err: "no such host", IsNotFound: true}
 }
+
+// TestServe_OpaqueURL: a URL that names another host without being absolute is not forwarded: the server
+// would believe it rather than the header Host.
+func TestServe_OpaqueURL(t *testing.T) {
+	server := web(t, func(_ http.ResponseWriter, r *http.Request) {
+		t.Errorf("the server got %q for %q", r.RequestURI, r.Host)
+	})
+	w := newWorld(t, Options{}, []string{"http://good.example.org"}, "good.example.org:80="+server)
+	request := "GET http:http://evil.example.net/steal HTTP/1.1\r\nHost: good.example.org\r\nConnection: close\r\n\r\n"
+	for door, want := range map[string]string{w.tcpDoor("good.example.org", 80): "HTTP/1.1 403 ", w.httpDoor(): "HTTP/1.1 400 "} {
+		if got := say(t, door, request); !strings.HasPrefix(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+// TestServe_UpgradeWithBody: a request with a body asks for no upgrade.
+func TestServe_UpgradeWithBody(t *testing.T) {
+	server := web(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") != "" {
+			t.Errorf("the server is asked for the upgrade %q", r.Header.Get("Upgrade"))
+		}
+		io.Copy(w, r.Body)
+	})
+	w := newWorld(t, Options{}, []string{"good.example.org"}, "good.example.org:80="+server)
+	got := say(t, w.tcpDoor("good.example.org", 80), "POST / HTTP/1.1\r\nHost: good.example.org\r\nConnection: Upgrade, close\r\nUpgrade: websocket\r\nContent-Length: 4\r\n\r\nbody")
+	if !strings.HasPrefix(got, "HTTP/1.1 200 ") || !strings.HasSuffix(got, "body") {
+		t.Errorf("got %q", got)
+	}
+}

@@ -33,7 +33,7 @@ func (n *Network) serveHTTP(ctx context.Context, door string, c net.Conn, origin
 		Rewrite: rewrite, Transport: h.transport, FlushInterval: -1, ErrorHandler: h.failed,
 		ErrorLog: log.New(io.Discard, "", 0), // of what programs in boxes and servers do to each other
 	}
-	webserve.Serve(&http.Server{Handler: h, BaseContext: func(net.Listener) context.Context { return ctx }}, c)
+	webserve.Serve(&http.Server{Handler: h, DisableGeneralOptionsHandler: true, BaseContext: func(net.Listener) context.Context { return ctx }}, c)
 	h.wg.Wait()
 	h.transport.CloseIdleConnections()
 	c.Close()
@@ -77,8 +77,9 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	t.host, _ = policy.ParseHost(t.host) // the policy parsed it
 	h.n.notePlain(t, v, req)
-	if v.RequestsOnly {
-		req.Header.Del("Upgrade") // nothing could be decided on what follows
+	if v.RequestsOnly || req.ContentLength != 0 {
+		// Nothing could be decided on what follows; after a body, two would read the connection.
+		req.Header.Del("Upgrade")
 	}
 	carries := &request{req.Method, req.URL.EscapedPath(), req.Header.Get("Upgrade") != ""}
 	out := httptrace.WithClientTrace(context.WithValue(req.Context(), targetKey{}, t), &httptrace.ClientTrace{
@@ -111,7 +112,7 @@ func (h *handler) target(req *http.Request) (target, *refusal) {
 		return target{h.door, host, p}, nil
 	}
 	switch {
-	case !req.URL.IsAbs():
+	case !req.URL.IsAbs() || req.URL.Opaque != "":
 		return bad("this is the proxy of the box; ask it for http://HOST/PATH or CONNECT HOST:PORT.")
 	case req.URL.Scheme != "http":
 		return bad("use CONNECT for " + shown(req.URL.Scheme, 0) + " URLs.")
@@ -150,7 +151,7 @@ func (h *handler) originTarget(req *http.Request) (target, *refusal) {
 		text := fmt.Sprintf("Glovebox refused %s: the request is for the host %q. Do not retry or work around it.", o, shown(req.Host, 0))
 		return target{}, h.n.refuse(refusal{door: o.door, host: o.host, port: o.port, reason: Host, text: text, status: statusRefused}, h.n.policies().Decide(o.host, o.port))
 	}
-	if req.Method == http.MethodConnect || req.URL.IsAbs() && (req.URL.Scheme != "http" || req.URL.User != nil) {
+	if req.Method == http.MethodConnect || req.URL.Opaque != "" || req.URL.IsAbs() && (req.URL.Scheme != "http" || req.URL.User != nil) {
 		return mismatch()
 	}
 	authority, port, err := splitAuthority(req.Host)

@@ -39,6 +39,9 @@ const (
 	connBuffer   = 1 << 20
 	streamBuffer = 256 << 10
 	answerBuffer = 128 << 10
+	// maxRequests bounds the requests of an owner to hosts with a secret that are in progress,
+	// streams included: an answer that its program does not read takes up to 0.7 MB.
+	maxRequests = 128
 )
 
 // ErrNotWanted means that there is no secret for the host, because it was removed
@@ -52,11 +55,11 @@ func (i *Interceptor) Serve(ctx context.Context, b egress.Box, host string, port
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s := &session{i: i, box: b, host: host, port: port, dial: dial, note: note, ctx: ctx}
-	o, turn, done := i.begin(b, host, func() {
+	o, load, done := i.begin(b, host, func() {
 		s.noteChanged()
 		cancel()
 	})
-	s.turn = turn
+	s.load = load
 	defer done()
 	if o == nil {
 		return fmt.Errorf("intercept %s: %w", host, ErrNotWanted)
@@ -87,10 +90,11 @@ func (i *Interceptor) Serve(ctx context.Context, b egress.Box, host string, port
 		ErrorLog: log.New(io.Discard, "", 0), // errors of programs and hosts are not errors of the server
 	}
 	server := &http.Server{
-		Handler:     s,
-		TLSConfig:   &tls.Config{Certificates: []tls.Certificate{*cert}, NextProtos: []string{"h2", "http/1.1"}, MinVersion: tls.VersionTLS12},
-		BaseContext: func(net.Listener) context.Context { return ctx },
-		HTTP2:       &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: connBuffer, MaxReceiveBufferPerStream: streamBuffer},
+		Handler:                      s,
+		DisableGeneralOptionsHandler: true,
+		TLSConfig:                    &tls.Config{Certificates: []tls.Certificate{*cert}, NextProtos: []string{"h2", "http/1.1"}, MinVersion: tls.VersionTLS12},
+		BaseContext:                  func(net.Listener) context.Context { return ctx },
+		HTTP2:                        &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: connBuffer, MaxReceiveBufferPerStream: streamBuffer},
 	}
 	webserve.Serve(server, c)
 	close(served)
@@ -110,7 +114,7 @@ type session struct {
 	dial  func(context.Context) (net.Conn, error)
 	note  func(why policy.Reason, text string)
 	proxy *httputil.ReverseProxy
-	turn  sync.Locker // held while an answer is masked
+	load  *ownerLoad // of the owner
 
 	mu       sync.Mutex
 	closed   bool                   // guarded by mu: no request begins any more
@@ -286,11 +290,23 @@ func (s *session) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.IsAbs() && !strings.EqualFold(r.URL.Scheme, "https"):
 		refuse(w, http.StatusBadRequest, "the URL of the request has another scheme than https.")
 		return
+	case r.URL.Opaque != "":
+		refuse(w, http.StatusBadRequest, "the URL of the request is neither a path nor absolute.")
+		return
 	case r.Method == http.MethodTrace || r.Method == http.MethodConnect:
 		// TRACE returns the request with the secret in a form that the host chooses.
 		w.Header().Set("Allow", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")
 		refuse(w, http.StatusMethodNotAllowed, "hosts with a secret get no "+r.Method+" requests.")
 		return
+	case s.load.requests.Add(1) > maxRequests:
+		s.load.requests.Add(-1)
+		refuse(w, http.StatusServiceUnavailable, fmt.Sprintf("%d requests to hosts with a secret are in progress; wait for some to end.", maxRequests))
+		return
+	}
+	defer s.load.requests.Add(-1)
+	if r.ContentLength != 0 {
+		// After an upgrade, the connection would have two readers, of which one panics.
+		r.Header.Del("Upgrade")
 	}
 	out := newResponse(w, s.i.bounds, h.mask, s)
 	r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, exchange{h, out}))

@@ -12,8 +12,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/egress/webserve"
 )
 
-// response masks all that a host returns: headers, informational responses, body,
-// trailers, and the frames after an upgrade. It hides the other methods of the
+// response masks all that a host returns: headers, body, trailers, and the frames after an
+// upgrade. It hides the other methods of the
 // ResponseWriter, which would write past it.
 type response struct {
 	w    http.ResponseWriter
@@ -34,7 +34,7 @@ func newResponse(w http.ResponseWriter, bounds webserve.Bounds, mask *redact.Set
 	r := &response{s: s, w: w, ctl: http.NewResponseController(w), out: bounds.Writer(w), mask: mask}
 	// A host may answer before it has read the request. HTTP/2 always permits that.
 	_ = r.ctl.EnableFullDuplex()
-	r.body = mask.NewWriter(r.out, s.turn)
+	r.body = mask.NewWriter(r.out, &s.load.turn)
 	return r
 }
 
@@ -52,8 +52,8 @@ func (r *response) finish() {
 		r.s.note(egress.Cut, fmt.Sprintf("Glovebox kept the last bytes of an answer of %s, and ended it as an incomplete one: it has no length, and might have been cut off within a secret.", r.s.authority()))
 		panic(http.ErrAbortHandler)
 	}
-	_ = r.body.Close()                         // the program has left
-	r.head += maskHeader(r.mask, r.w.Header()) // trailers
+	_ = r.body.Close() // the program has left
+	r.maskHeader()     // trailers
 }
 
 // end stops writing, also after a panic, and returns how many values were masked. If the host has not
@@ -70,9 +70,21 @@ func (r *response) end() int64 {
 
 func (r *response) Header() http.Header { return r.w.Header() }
 
+// WriteHeader implements http.ResponseWriter. It drops informational responses, which no program
+// needs: net/http may still read their headers when it returns, and ReverseProxy clears them.
 func (r *response) WriteHeader(status int) {
-	r.head += maskHeader(r.mask, r.w.Header())
+	if status < http.StatusOK && status != http.StatusSwitchingProtocols {
+		return
+	}
+	r.maskHeader()
 	r.w.WriteHeader(status)
+}
+
+// maskHeader masks the headers, or trailers, that are about to be written.
+func (r *response) maskHeader() {
+	r.s.load.turn.Lock()
+	defer r.s.load.turn.Unlock()
+	r.head += maskHeader(r.mask, r.w.Header())
 }
 
 // surelySent is the size up to which a host can send a body although the program does not read it. Of
@@ -99,7 +111,7 @@ func (r *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	}
 	r.conn = &maskedConn{
 		Conn: c, r: rw.Reader, s: r.s,
-		head: r.mask.NewWriter(c, r.s.turn), frames: newFrames(c, r.mask, r.s.turn),
+		head: r.mask.NewWriter(c, &r.s.load.turn), frames: newFrames(c, r.mask, &r.s.load.turn),
 	}
 	return r.conn, bufio.NewReadWriter(rw.Reader, bufio.NewWriter(r.conn.head)), nil
 }

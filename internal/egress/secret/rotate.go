@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/glovebox-dev/glovebox/internal/egress"
 	"github.com/glovebox-dev/glovebox/internal/egress/redact"
@@ -62,16 +63,17 @@ type sessionKey struct {
 	host string
 }
 
-// ownerTurn is held by the one session of an owner that masks.
-type ownerTurn struct {
-	sync.Mutex
+// ownerLoad bounds what the sessions of an owner take together: one at a time masks, so that it
+// takes one processor, and so many requests are served at once, each with buffers.
+type ownerLoad struct {
+	turn     sync.Mutex // held while an answer is masked
+	requests atomic.Int64
 	sessions int // guarded by Interceptor.sessionsMu
 }
 
 // begin registers a session, which Replace ends by cancel, and returns the secrets that hold
-// from then on; nil: none for the host. turn is for masking: of the sessions of an owner, one at a time
-// masks, so that it takes one processor. The caller calls done when the session has ended.
-func (i *Interceptor) begin(b egress.Box, host string, cancel context.CancelFunc) (o *ownerSecrets, turn sync.Locker, done func()) {
+// from then on; nil: none for the host. The caller calls done when the session has ended.
+func (i *Interceptor) begin(b egress.Box, host string, cancel context.CancelFunc) (o *ownerSecrets, load *ownerLoad, done func()) {
 	i.sessionsMu.Lock()
 	defer i.sessionsMu.Unlock()
 	o = i.secrets.Load().of(b.Owner)
@@ -80,18 +82,18 @@ func (i *Interceptor) begin(b egress.Box, host string, cancel context.CancelFunc
 	}
 	key := &sessionKey{b, host}
 	i.sessions[key] = cancel
-	t := i.turns[b.Owner]
-	if t == nil {
-		t = &ownerTurn{}
-		i.turns[b.Owner] = t
+	load = i.loads[b.Owner]
+	if load == nil {
+		load = &ownerLoad{}
+		i.loads[b.Owner] = load
 	}
-	t.sessions++
-	return o, &t.Mutex, func() {
+	load.sessions++
+	return o, load, func() {
 		i.sessionsMu.Lock()
 		defer i.sessionsMu.Unlock()
 		delete(i.sessions, key)
-		if t.sessions--; t.sessions == 0 {
-			delete(i.turns, b.Owner)
+		if load.sessions--; load.sessions == 0 {
+			delete(i.loads, b.Owner)
 		}
 	}
 }

@@ -83,7 +83,7 @@ type Interceptor struct {
 
 	sessionsMu sync.Mutex                         // held while secrets is replaced
 	sessions   map[*sessionKey]context.CancelFunc // guarded by sessionsMu: the open ones
-	turns      map[string]*ownerTurn              // guarded by sessionsMu: by owner
+	loads      map[string]*ownerLoad              // guarded by sessionsMu: by owner
 }
 
 type boxAuthority struct {
@@ -100,7 +100,7 @@ func New(o Options, s *Secrets) *Interceptor {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	i := &Interceptor{opts: o, bounds: webserve.Default, lines: newLines(lineBurst),
-		authorities: make(map[egress.Box]*list.Element), sessions: make(map[*sessionKey]context.CancelFunc), turns: make(map[string]*ownerTurn)}
+		authorities: make(map[egress.Box]*list.Element), sessions: make(map[*sessionKey]context.CancelFunc), loads: make(map[string]*ownerLoad)}
 	i.secrets.Store(s)
 	return i
 }

@@ -3,7 +3,7 @@ package webserve
 import (
 	"io"
 	"net/http"
-	"sync/atomic"
+	"sync"
 	"time"
 )
 
@@ -37,7 +37,10 @@ func (b Bounds) Begin(w http.ResponseWriter, r *http.Request) (bounded *http.Req
 	bounded.Body = body
 	return bounded, func() {
 		_ = ctl.SetWriteDeadline(time.Now().Add(b.Stall)) // for what is still buffered
-		if !body.ended.Swap(true) {
+		body.mu.Lock()
+		defer body.mu.Unlock()
+		if !body.ended {
+			body.ended = true
 			_ = ctl.SetReadDeadline(time.Now().Add(b.Drain))
 		}
 	}
@@ -48,25 +51,38 @@ type body struct {
 	io.ReadCloser
 	ctl   *http.ResponseController
 	stall time.Duration
-	began time.Time   // when the deadline was set
-	read  int         // bytes since then
-	ended atomic.Bool // it was read, or the request is answered
+	began time.Time // when the deadline was set
+	read  int       // bytes since then
+
+	// A transport may read the body while the handler returns, after which ctl must not be used.
+	mu    sync.Mutex
+	ended bool // guarded by mu: the body was read, or the request is answered
 }
 
 func (b *body) renew() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ended {
+		return
+	}
 	b.began, b.read = time.Now(), 0
 	_ = b.ctl.SetReadDeadline(b.began.Add(b.stall))
 }
 
 func (b *body) Read(p []byte) (int, error) {
 	// Setting a deadline for every piece of a large body would cost more than reading it.
-	if b.read >= progress && time.Since(b.began) > b.stall/10 && !b.ended.Load() {
+	if b.read >= progress && time.Since(b.began) > b.stall/10 {
 		b.renew()
 	}
 	n, err := b.ReadCloser.Read(p)
 	b.read += n
-	if err == io.EOF && !b.ended.Swap(true) {
-		_ = b.ctl.SetReadDeadline(time.Time{}) // the server now waits for the end of the connection
+	if err == io.EOF {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if !b.ended {
+			b.ended = true
+			_ = b.ctl.SetReadDeadline(time.Time{}) // the server now waits for the end of the connection
+		}
 	}
 	return n, err
 }
