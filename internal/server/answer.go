@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"math"
 	"net/http"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -50,20 +51,20 @@ func (s *Server) deliver(cl *call, status int, message []byte) {
 	if !first {
 		return
 	}
-	owner, size := cl.caller.owner(), int64(len(message))
+	p, size := cl.caller.party(), int64(len(message))
 	if size <= smallAnswer && !cl.stream.batch {
 		size = 0
 	}
-	size = s.answers.clamp(size)
-	if more := size - reserved; more > 0 && s.answers.take(owner, more) != noExcess {
+	size = s.answers.clamp(p, size)
+	if more := size - reserved; more > 0 && s.answers.take(p, more) != noExcess {
 		s.unread.Do(func() {
-			s.log.Warn("answer not sent: its client does not read the answers that it has, or asks for too many at once", logkey.Who, owner, logkey.Bytes, len(message))
+			s.log.Warn("answer not sent: its client does not read the answers that it has, or asks for too many at once", logkey.Who, p.owner, logkey.Bytes, len(message))
 		})
-		status, message, size = http.StatusOK, envelope.ErrorReply(cl.id, tools.TooManyAnswers(len(message), int(max(s.answers.each, s.answers.all/2)))), reserved
+		status, message, size = http.StatusOK, envelope.ErrorReply(cl.id, tools.TooManyAnswers(len(message), int(s.answers.clamp(p, math.MaxInt64)))), reserved
 	} else if more < 0 {
-		s.answers.give(owner, -more)
+		s.answers.give(p, -more)
 	}
-	s.answers.give(owner, cl.stream.answer(status, message, size))
+	s.answers.give(p, cl.stream.answer(status, message, size))
 }
 
 // reserve books bytes for the answer of the call of a handler's context, before there is
@@ -75,8 +76,9 @@ func (s *Server) reserve(ctx context.Context, bytes int64) bool {
 	}
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	bytes = s.answers.clamp(bytes)
-	if cl.delivered || s.answers.take(cl.caller.owner(), bytes) != noExcess {
+	p := cl.caller.party()
+	bytes = s.answers.clamp(p, bytes)
+	if cl.delivered || s.answers.take(p, bytes) != noExcess {
 		return false
 	}
 	cl.reserved += bytes

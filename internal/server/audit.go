@@ -13,6 +13,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/box"
 	"github.com/glovebox-dev/glovebox/internal/logkey"
+	"github.com/glovebox-dev/glovebox/internal/server/auth"
 	"github.com/glovebox-dev/glovebox/internal/server/tools"
 )
 
@@ -64,15 +65,18 @@ func (s *Server) access(next mcp.MethodHandler) mcp.MethodHandler {
 			return nil, noScope
 		}
 		if isCall {
-			owner := c.owner()
-			if s.quota.take(owner, 1) != noExcess {
+			p := c.party()
+			if s.quota.take(p, 1) != noExcess {
 				atLimit = tools.TooManyCalls(s.opts.Limits.OwnerCalls)
 				return nil, atLimit
 			}
-			defer s.quota.give(owner, 1)
+			defer s.quota.give(p, 1)
 			if c.id != nil && s.opts.Tools.Approvals != nil {
 				ctx = tools.Within(ctx, c.id.Revoked())
 			}
+		}
+		if !c.has(auth.Use) {
+			ctx = tools.OnlyReads(ctx)
 		}
 		ctx, release := c.bound(ctx, method == listen)
 		defer release()
@@ -92,10 +96,11 @@ func endWithTask(next mcp.MethodHandler) mcp.MethodHandler {
 // request. It leaves the owner a place for the answer, and books nothing if there is no other.
 func (s *Server) holdCall(owner box.Owner) (release func()) {
 	// The request that asks is still booked, and gives its place back.
-	if s.quota.take(string(owner), 1) != noExcess {
+	p := party{owner: string(owner)} // who may run code
+	if s.quota.take(p, 1) != noExcess {
 		return func() {}
 	}
-	return func() { s.quota.give(string(owner), 1) }
+	return func() { s.quota.give(p, 1) }
 }
 
 var errPanicked = errors.New("panic")

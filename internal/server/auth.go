@@ -41,7 +41,9 @@ func (s *Server) identify(w http.ResponseWriter, r *http.Request, allowBasic boo
 			return r, false
 		}
 		c.id = id
-		c.account = "owner " + id.Owner
+		if c.account = "owner " + id.Owner; !c.has(auth.Use) {
+			c.account = "readers of " + id.Owner
+		}
 	}
 	if wait := s.rate.take(c.account, 1, time.Now()); wait > 0 {
 		s.refuseRate(w, r, nil, wait, "Too many requests")
@@ -53,7 +55,7 @@ func (s *Server) identify(w http.ResponseWriter, r *http.Request, allowBasic boo
 // establish counts the connection of an authenticated request as one of its owner's, or
 // refuses the request.
 func (s *Server) establish(w http.ResponseWriter, r *http.Request) bool {
-	e := s.connections.establish(r, callerIn(r).owner())
+	e := s.connections.establish(r, callerIn(r).party())
 	if e == noExcess {
 		return true
 	}
@@ -70,8 +72,8 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request) (leave func(), ok
 	if r.Method == http.MethodDelete {
 		return func() {}, true
 	}
-	owner := callerIn(r).owner()
-	if e := s.inFlight.take(owner, 1); e != noExcess {
+	p := callerIn(r).party()
+	if e := s.inFlight.take(p, 1); e != noExcess {
 		if r.Body != http.NoBody {
 			// The connection ends with the body at the latest, and soon in any case: it has a
 			// place among the connections.
@@ -83,7 +85,7 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request) (leave func(), ok
 		s.refuseExcess(w, r, nil, e, "Too many requests in flight")
 		return nil, false
 	}
-	return func() { s.inFlight.give(owner, 1) }, true
+	return func() { s.inFlight.give(p, 1) }, true
 }
 
 // bearer returns the token of a request, from a single Authorization header. A token in

@@ -30,7 +30,7 @@ const (
 // readBody reads a body within the limits, or refuses the request. The body counts against
 // the limits of all bodies and of its owner's until release is called.
 func (s *Server) readBody(w http.ResponseWriter, r *http.Request) (body []byte, release func(), ok bool) {
-	limit, owner := s.opts.Limits.Body, callerIn(r).owner()
+	limit, p := s.opts.Limits.Body, callerIn(r).party()
 	rc := http.NewResponseController(w)
 	clearWriteDeadline(rc)
 	refuse := func(respond func()) {
@@ -50,7 +50,7 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) (body []byte, 
 		return nil, nil, false
 	}
 	held := int64(0)
-	free := func() { s.bodies.give(owner, held) }
+	free := func() { s.bodies.give(p, held) }
 	defer func() {
 		if !ok {
 			free()
@@ -61,7 +61,7 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) (body []byte, 
 		if size <= smallBody || size <= held {
 			return true
 		}
-		e := s.bodies.take(owner, size-held)
+		e := s.bodies.take(p, size-held)
 		if e != noExcess {
 			refuse(func() { s.refuseExcess(w, r, nil, e, "Too many large requests") })
 			return false

@@ -1,6 +1,21 @@
 package server
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/glovebox-dev/glovebox/internal/server/auth"
+)
+
+// A party is whose part of a budget an amount is. The callers of an owner who have no scope to
+// run code take at most half of the owner's part, so that they cannot keep the others from
+// working.
+type party struct {
+	owner  string
+	reader bool
+}
+
+// party returns whose part of budgets a caller takes.
+func (c *caller) party() party { return party{c.owner(), !c.has(auth.Use)} }
 
 // A budget bounds an amount, such as calls or bytes, in all and for each owner. Its
 // methods may be called concurrently.
@@ -9,8 +24,8 @@ type budget struct {
 	each int64 // limit of one owner; 0: none
 
 	mu    sync.Mutex
-	total int64            // guarded by mu
-	held  map[string]int64 // guarded by mu: by owner, if each is a limit; only owners that hold something
+	total int64           // guarded by mu
+	held  map[party]int64 // guarded by mu: if each is a limit; only parties that hold something
 }
 
 // An excess says which limit of a [budget] refuses a request.
@@ -22,48 +37,62 @@ const (
 	totalExcess        // the limit of all owners together
 )
 
-// take books n for an owner until give returns it. It books nothing if a limit would be
+// take books n for a party until give returns it. It books nothing if a limit would be
 // exceeded.
-func (b *budget) take(owner string, n int64) excess {
+func (b *budget) take(p party, n int64) excess {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
-	case b.each > 0 && b.held[owner]+n > b.each:
+	case b.each > 0 && b.ownerLocked(p)+n > b.each:
+		return ownerExcess
+	case b.each > 0 && p.reader && b.held[p]+n > half(b.each):
 		return ownerExcess
 	case b.all > 0 && b.total+n > b.all:
 		return totalExcess
 	}
-	b.addLocked(owner, n)
+	b.addLocked(p, n)
 	return noExcess
 }
 
 // give returns what take has booked, or a part of it.
-func (b *budget) give(owner string, n int64) {
+func (b *budget) give(p party, n int64) {
 	if n == 0 {
 		return
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.addLocked(owner, -n)
+	b.addLocked(p, -n)
 }
 
-func (b *budget) addLocked(owner string, n int64) {
+func (b *budget) addLocked(p party, n int64) {
 	b.total += n
 	if b.each == 0 {
 		return
 	}
 	if b.held == nil {
-		b.held = make(map[string]int64)
+		b.held = make(map[party]int64)
 	}
-	if b.held[owner] += n; b.held[owner] == 0 {
-		delete(b.held, owner)
+	if b.held[p] += n; b.held[p] == 0 {
+		delete(b.held, p)
 	}
 }
 
-// clamp lowers n to what an owner who holds nothing can take: an amount above the limit
-// takes all of it.
-func (b *budget) clamp(n int64) int64 {
-	for _, limit := range []int64{b.each, b.all} {
+// ownerLocked returns what the owner of a party holds.
+func (b *budget) ownerLocked(p party) int64 {
+	return b.held[party{p.owner, false}] + b.held[party{p.owner, true}]
+}
+
+// half returns what readers may have of an owner's limit.
+func half(each int64) int64 { return max(each/2, 1) }
+
+// clamp lowers n to what a party can take when its owner holds nothing: an amount above the
+// limit takes all of it.
+func (b *budget) clamp(p party, n int64) int64 {
+	each := b.each
+	if p.reader && each > 0 {
+		each = half(each)
+	}
+	for _, limit := range []int64{each, b.all} {
 		if limit > 0 {
 			n = min(n, limit)
 		}
@@ -71,11 +100,11 @@ func (b *budget) clamp(n int64) int64 {
 	return n
 }
 
-// full reports whether the owner can take nothing more.
-func (b *budget) full(owner string) bool {
+// full reports whether the party can take nothing more.
+func (b *budget) full(p party) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.each > 0 && b.held[owner] >= b.each
+	return b.each > 0 && (b.ownerLocked(p) >= b.each || p.reader && b.held[p] >= half(b.each))
 }
 
 func (b *budget) value() int {

@@ -35,7 +35,7 @@ type conn struct {
 	streams  map[string]*stream // guarded by mu: with requests in flight, by id; only of sessions
 	own      *stream            // guarded by mu: of messages that belong to no request; nil: there are none
 
-	away map[string]awayCall // guarded by mu: calls that are forwarded to another server, by key
+	away map[string]context.CancelCauseFunc // guarded by mu: calls that are forwarded to another server, by key
 }
 
 var (
@@ -170,7 +170,7 @@ var errSessionEnded = errors.New("the session has ended")
 func (c *conn) add(cl *call) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, away := c.away[cl.key]; away || c.calls[cl.key] != nil || c.isClosed {
+	if c.away[cl.key] != nil || c.calls[cl.key] != nil || c.isClosed {
 		return false
 	}
 	c.calls[cl.key] = cl
@@ -233,42 +233,26 @@ func (c *conn) cancel(key string) {
 		cl.cancel(errCancelled)
 	}
 	c.mu.Lock()
-	away, ok := c.away[key]
+	away := c.away[key]
 	c.mu.Unlock()
-	if ok {
-		away.cancel(errCancelled)
+	if away != nil {
+		away(errCancelled)
 	}
-}
-
-// An awayCall is a call that another server serves.
-type awayCall struct {
-	caller *caller
-	cancel context.CancelCauseFunc
-}
-
-// callerOf returns the caller of a call in flight, here or at another server; nil if there is none.
-func (c *conn) callerOf(key string) *caller {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if cl := c.calls[key]; cl != nil {
-		return cl.caller
-	}
-	return c.away[key].caller
 }
 
 // forwarded remembers how to cancel a call that is forwarded to another server, until done is
 // called. It reports false if another call, forwarded or served here, has its id, or if the
 // session has ended.
-func (c *conn) forwarded(key string, call awayCall) (done func(), ok bool) {
+func (c *conn) forwarded(key string, cancel context.CancelCauseFunc) (done func(), ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, away := c.away[key]; away || c.isClosed || c.calls[key] != nil {
+	if c.away[key] != nil || c.isClosed || c.calls[key] != nil {
 		return nil, false
 	}
 	if c.away == nil {
-		c.away = make(map[string]awayCall)
+		c.away = make(map[string]context.CancelCauseFunc)
 	}
-	c.away[key] = call
+	c.away[key] = cancel
 	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()

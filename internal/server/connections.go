@@ -46,7 +46,7 @@ type connections struct {
 	fresh       map[string]*list.List    // guarded by mu: new connections by network, oldest first
 	arrived     uint64                   // guarded by mu: numbers connections
 	established int                      // guarded by mu
-	owners      map[string]int           // guarded by mu: established connections
+	parties     map[party]int            // guarded by mu: established connections
 	dropped     int                      // guarded by mu: new connections that were replaced
 }
 
@@ -55,7 +55,7 @@ type connection struct {
 	network string
 	number  uint64
 	place   *list.Element // guarded by connections.mu: in fresh; nil if established
-	owner   string        // guarded by connections.mu: of an established one
+	party   party         // guarded by connections.mu: of an established one
 	idle    time.Time     // guarded by connections.mu: since when; zero: in use
 
 	authenticated atomic.Bool // set when it is established
@@ -68,7 +68,7 @@ func (cs *connections) init() {
 	cs.now = time.Now
 	cs.open = make(map[net.Conn]*connection)
 	cs.fresh = make(map[string]*list.List)
-	cs.owners = make(map[string]int)
+	cs.parties = make(map[party]int)
 	cs.warn.Interval = warnInterval
 }
 
@@ -114,10 +114,10 @@ func (cs *connections) heaviestLocked() *connection {
 	return victim
 }
 
-// establish counts the connection of a request as one of the owner's, or says which limit
-// is reached. At a limit, it makes room by closing an idle connection: of the owner or, at
-// the limit of all, of the owner with the most connections.
-func (cs *connections) establish(r *http.Request, owner string) excess {
+// establish counts the connection of a request as one of the party's, or says which limit
+// is reached. At a limit, it makes room by closing an idle connection: of the owner (of its
+// readers, at theirs) or, at the limit of all, of the owner with the most connections.
+func (cs *connections) establish(r *http.Request, p party) excess {
 	c, _ := r.Context().Value(connectionKey{}).(*connection)
 	if c == nil || c.authenticated.Load() {
 		return noExcess
@@ -130,12 +130,16 @@ func (cs *connections) establish(r *http.Request, owner string) excess {
 	var victim *connection
 	exceeded := noExcess
 	switch {
-	case cs.each > 0 && cs.owners[owner] >= cs.each:
-		if victim = cs.idleLocked(&owner); victim == nil {
+	case cs.each > 0 && p.reader && cs.parties[p] >= int(half(int64(cs.each))):
+		if victim = cs.idleLocked(func(c *connection) bool { return c.party == p }); victim == nil {
+			exceeded = ownerExcess
+		}
+	case cs.each > 0 && cs.ownerLocked(p.owner) >= cs.each:
+		if victim = cs.idleLocked(func(c *connection) bool { return c.party.owner == p.owner }); victim == nil {
 			exceeded = ownerExcess
 		}
 	case cs.established >= cs.limit:
-		if victim = cs.idleLocked(nil); victim == nil {
+		if victim = cs.idleLocked(func(*connection) bool { return true }); victim == nil {
 			exceeded = totalExcess
 		}
 	}
@@ -144,9 +148,9 @@ func (cs *connections) establish(r *http.Request, owner string) excess {
 	}
 	if exceeded == noExcess {
 		cs.unlistLocked(c)
-		c.owner = owner
+		c.party = p
 		cs.established++
-		cs.owners[owner]++
+		cs.parties[p]++
 		c.authenticated.Store(true)
 	}
 	cs.mu.Unlock()
@@ -156,17 +160,22 @@ func (cs *connections) establish(r *http.Request, owner string) excess {
 	return exceeded
 }
 
-// idleLocked returns the connection that has been idle longest of an owner or, with nil,
-// of the owner with the most connections that has an idle one; nil if there is none.
-func (cs *connections) idleLocked(owner *string) *connection {
+// ownerLocked returns the number of established connections of an owner.
+func (cs *connections) ownerLocked(owner string) int {
+	return cs.parties[party{owner, false}] + cs.parties[party{owner, true}]
+}
+
+// idleLocked returns, of the idle connections that match, the one that has been idle longest
+// of the owner with the most connections; nil if there is none.
+func (cs *connections) idleLocked(match func(*connection) bool) *connection {
 	var longest *connection
 	now := cs.now()
 	for _, c := range cs.open {
 		switch {
 		case c.place != nil || c.idle.IsZero() || now.Sub(c.idle) < restBeforeReclaim:
-		case owner != nil && c.owner != *owner:
-		case longest == nil, cs.owners[c.owner] > cs.owners[longest.owner],
-			cs.owners[c.owner] == cs.owners[longest.owner] && c.idle.Before(longest.idle):
+		case !match(c):
+		case longest == nil, cs.ownerLocked(c.party.owner) > cs.ownerLocked(longest.party.owner),
+			cs.ownerLocked(c.party.owner) == cs.ownerLocked(longest.party.owner) && c.idle.Before(longest.idle):
 			longest = c
 		}
 	}
@@ -198,8 +207,8 @@ func (cs *connections) removeLocked(c *connection) {
 		return
 	}
 	cs.established--
-	if cs.owners[c.owner]--; cs.owners[c.owner] == 0 {
-		delete(cs.owners, c.owner)
+	if cs.parties[c.party]--; cs.parties[c.party] == 0 {
+		delete(cs.parties, c.party)
 	}
 }
 

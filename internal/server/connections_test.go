@@ -94,7 +94,7 @@ func TestConnections_UnfinishedRequests(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := newPeople(t)
-			change := p.options(func(o *Options) { o.Limits.Connections = 8 })
+			change := p.options(func(o *Options) { o.Limits.Connections = 16 })
 			var s *Server
 			var address string
 			open := func(from string) net.Conn { return dialFrom(t, from, address) }
@@ -122,7 +122,7 @@ func TestConnections_UnfinishedRequests(t *testing.T) {
 					_, _ = io.WriteString(open(c.attacker), c.sends)
 				}
 			}
-			attack(3 * (8 + newPlaces))
+			attack(3 * (16 + newPlaces))
 			for range 10 {
 				for _, path := range []string{"/mcp", "/health"} {
 					conn := dial(c.good)
@@ -132,8 +132,8 @@ func TestConnections_UnfinishedRequests(t *testing.T) {
 				attack(5)
 				works("a connection that authenticated before", early, "/mcp")
 			}
-			if n := openConnections(s); n > 8+newPlaces {
-				t.Errorf("%d connections are open, want at most %d", n, 8+newPlaces)
+			if n := openConnections(s); n > 16+newPlaces {
+				t.Errorf("%d connections are open, want at most %d", n, 16+newPlaces)
 			}
 			if s.Stats().Dropped == 0 {
 				t.Error("no dropped connection is counted")

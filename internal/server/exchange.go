@@ -70,7 +70,7 @@ func (s *Server) exchange(w http.ResponseWriter, r *http.Request, m *postBody, t
 	detached := st.attach(res)
 	defer func() {
 		st.detach(res)
-		s.answers.give(callerIn(r).owner(), st.discard())
+		s.answers.give(callerIn(r).party(), st.discard())
 	}()
 
 	if direct != nil && s.serveDirect(calls[0], direct, to.modern) {

@@ -100,12 +100,12 @@ func (s *Server) forwardSession(w http.ResponseWriter, r *http.Request, m *postB
 		return false
 	}
 	if r.Method == http.MethodDelete { // it takes no place as long as it is short
-		owner := callerIn(r).owner()
-		if e := s.inFlight.take(owner, 1); e != noExcess {
+		p := callerIn(r).party()
+		if e := s.inFlight.take(p, 1); e != noExcess {
 			s.refuseExcess(w, r, nil, e, "Too many requests in flight")
 			return true
 		}
-		defer s.inFlight.give(owner, 1)
+		defer s.inFlight.give(p, 1)
 	}
 	gone, wait := s.lookups.look(r.Context(), o.Fleet, callerIn(r).account, server)
 	if wait > 0 {
@@ -143,12 +143,12 @@ func (s *Server) forwardStream(w http.ResponseWriter, r *http.Request) bool {
 	} else if server := fleet.ServerOf(r.Header.Get(headerSession)); server == "" || server == o.Fleet.Self() {
 		return false
 	}
-	owner := callerIn(r).owner()
-	if e := s.streams.take(owner, 1); e != noExcess {
+	p := callerIn(r).party()
+	if e := s.streams.take(p, 1); e != noExcess {
 		s.refuseExcess(w, r, nil, e, "Too many open streams")
 		return true
 	}
-	defer s.streams.give(owner, 1)
+	defer s.streams.give(p, 1)
 	return s.forwardSession(w, r, nil, nil)
 }
 
@@ -174,7 +174,7 @@ func (s *Server) forwardCall(w http.ResponseWriter, r *http.Request, m *postBody
 		ctx, end = context.WithCancelCause(ctx)
 		defer end(nil)
 		defer context.AfterFunc(m.session.ended, func() { end(errSessionEnded) })()
-		done, ok := m.session.conn.forwarded(envelope.Key(m.ID), awayCall{callerIn(r), end})
+		done, ok := m.session.conn.forwarded(envelope.Key(m.ID), end)
 		if !ok {
 			s.refuseDuplicate(w, m.session.conn, m.ID)
 			return true

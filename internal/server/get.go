@@ -54,15 +54,12 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer release()
-	if !s.mayEnd(w, r, nil, sess) { // a stream is taken from the connection that has it
-		return
-	}
-	owner := callerIn(r).owner()
-	if e := s.streams.take(owner, 1); e != noExcess {
+	p := callerIn(r).party()
+	if e := s.streams.take(p, 1); e != noExcess {
 		s.refuseExcess(w, r, nil, e, "Too many open streams")
 		return
 	}
-	defer s.streams.give(owner, 1)
+	defer s.streams.give(p, 1)
 	ctx, unbind := callerIn(r).bound(r.Context(), true)
 	defer unbind()
 	clearWriteDeadline(http.NewResponseController(w))
@@ -80,14 +77,14 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 		for _, e := range events {
 			booked += int64(len(e.data))
 		}
-		if booked = s.answers.clamp(booked); s.answers.take(owner, booked) != noExcess {
+		if booked = s.answers.clamp(p, booked); s.answers.take(p, booked) != noExcess {
 			booked = 0
 			return false
 		}
 		return true
 	}
 	st, detached, err := s.attachGET(r, sess, res, book)
-	s.answers.give(owner, booked)
+	s.answers.give(p, booked)
 	if err != nil {
 		res.finish() // no heartbeat comes between
 	}

@@ -48,7 +48,7 @@ func (s *Server) servePOST(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	if m.Kind == envelope.Request && m.Method == callTool && s.quota.full(callerIn(r).owner()) {
+	if m.Kind == envelope.Request && m.Method == callTool && s.quota.full(callerIn(r).party()) {
 		e := tools.TooManyCalls(s.opts.Limits.OwnerCalls)
 		s.auditRefused(callerIn(r), s.listed(m.Tool), "calls", e)
 		w.Header().Set("Retry-After", "1")
@@ -97,7 +97,7 @@ func (s *Server) servePOST(w http.ResponseWriter, r *http.Request) {
 // cost little, may free resources, and are not counted. Each request of a batch counts; a
 // batch above a limit takes all of it.
 func (s *Server) admit(w http.ResponseWriter, r *http.Request, m *postBody, a *admission) (leavePost func(), ok bool) {
-	owner := callerIn(r).owner()
+	p := callerIn(r).party()
 	in, text := &s.requests, "Too many calls at once"
 	switch {
 	case m.Kind != envelope.Request:
@@ -107,12 +107,12 @@ func (s *Server) admit(w http.ResponseWriter, r *http.Request, m *postBody, a *a
 	case tasks.Follows(m.Method): // tasks that hold all places must not keep their clients from polling them
 		in = &s.polls
 	}
-	places := in.clamp(int64(m.calls))
-	if e := in.take(owner, places); e != noExcess {
+	places := in.clamp(p, int64(m.calls))
+	if e := in.take(p, places); e != noExcess {
 		s.refuseExcess(w, r, m.ID, e, text)
 		return nil, false
 	}
-	a.admit(int64(m.calls), places, func(n int64) { in.give(owner, n) })
+	a.admit(int64(m.calls), places, func(n int64) { in.give(p, n) })
 	if m.Method != listen {
 		s.posts.add(1) // before draining is read, so that Shutdown misses none
 	}

@@ -8,7 +8,6 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
 	"github.com/glovebox-dev/glovebox/internal/revision"
-	"github.com/glovebox-dev/glovebox/internal/server/auth"
 	"github.com/glovebox-dev/glovebox/internal/server/envelope"
 	"github.com/glovebox-dev/glovebox/internal/server/tasks"
 )
@@ -58,14 +57,10 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request, m *postBody) (to 
 		if m.session, unreserve, ok = s.holdSession(w, r, m.ID); !ok {
 			return to, nil, false
 		}
-		if !s.mayAct(w, r, m) {
-			unreserve()
-			return to, nil, false
-		}
 		to.version = cmp.Or(to.version, m.session.version)
 	case m.Method == initialize:
 		var e excess
-		if unreserve, e = s.sessions.reserve(callerIn(r).owner(), callerIn(r).has(auth.Use)); e != noExcess {
+		if unreserve, e = s.sessions.reserve(callerIn(r).party()); e != noExcess {
 			s.refuseExcess(w, r, m.ID, e, "Too many sessions")
 			return to, nil, false
 		}

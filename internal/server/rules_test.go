@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
@@ -19,14 +18,13 @@ import (
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/box"
 	"github.com/glovebox-dev/glovebox/internal/box/volume"
-	"github.com/glovebox-dev/glovebox/internal/server/envelope"
 	"github.com/glovebox-dev/glovebox/internal/server/tools/toolstest"
 )
 
-// TestReadToken_EndsOnlyItsOwn: a token with the scope read neither ends a session that a
-// token with the scope use of its owner began, nor takes its stream, cancels its calls or
-// answers its questions.
-func TestReadToken_EndsOnlyItsOwn(t *testing.T) {
+// TestReadToken_SessionsOfItsOwn: a token with the scope read has nothing to do with the sessions of
+// tokens with the scope use of its owner, and they not with its own: it ends none, takes no stream,
+// cancels no call, answers no question, and occupies no id of a request.
+func TestReadToken_SessionsOfItsOwn(t *testing.T) {
 	p := newPeople(t)
 	release, started := make(chan struct{}), make(chan struct{}, 1)
 	_, url := serve(t, p.options(func(o *Options) { o.Extend.Tools = slow(release, started) }))
@@ -45,22 +43,20 @@ func TestReadToken_EndsOnlyItsOwn(t *testing.T) {
 		ended <- body
 	}()
 	<-started
-	cancelled := `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`
-	answer := `{"jsonrpc":"2.0","id":1,"result":{"action":"accept"}}`
+	cancelled := `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`
 	for _, c := range []struct{ name, method, accept, body string }{
 		{"end the session", "DELETE", "", ""},
-		{"cancel a call", "POST", mcpAccept, cancelled},
-		{"answer a question", "POST", mcpAccept, answer},
+		{"cancel a call", "POST", mcpAccept, fmt.Sprintf(cancelled, 1)},
+		{"cancel a call that may begin", "POST", mcpAccept, fmt.Sprintf(cancelled, 2)},
+		{"answer a question", "POST", mcpAccept, `{"jsonrpc":"2.0","id":1,"result":{"action":"accept"}}`},
 		{"take the stream", "GET", eventStream, ""},
+		{"occupy an id", "POST", mcpAccept, `{"jsonrpc":"2.0","id":3,"method":"tools/list"}`},
 	} {
-		res, body := do(t, c.method, url, p.as("reader", "Accept", c.accept, headerSession, id), c.body)
-		if res.StatusCode != 403 || !strings.Contains(res.Header.Get("WWW-Authenticate"), `scope="glovebox:use"`) {
-			t.Errorf("%s: %s %v %s", c.name, res.Status, res.Header, body)
+		if res, body := do(t, c.method, url, p.as("reader", "Accept", c.accept, headerSession, id), c.body); res.StatusCode != 404 {
+			t.Errorf("%s: %s %s", c.name, res.Status, body)
 		}
-	}
-	for _, params := range []string{`{"requestId":77}`, `{"requestID":1}`, `{"requestId":77,"REQUESTID":1}`} { // no call has these ids
-		if res, body := do(t, "POST", url, p.as("reader", headerSession, id), `{"jsonrpc":"2.0","method":"notifications/cancelled","params":`+params+`}`); res.StatusCode != 202 {
-			t.Errorf("cancel with %s: %s %s", params, res.Status, body)
+		if res, body := do(t, c.method, url, p.as("alice", "Accept", c.accept, headerSession, own), c.body); res.StatusCode != 404 {
+			t.Errorf("%s, in the session of the read token: %s %s", c.name, res.Status, body)
 		}
 	}
 	select {
@@ -80,80 +76,80 @@ func TestReadToken_EndsOnlyItsOwn(t *testing.T) {
 	}
 }
 
-// TestReadToken_SessionThatOthersUse: in a session that a read token began, and that a use token has
-// used since, the read token can neither end calls nor answer questions.
-func TestReadToken_SessionThatOthersUse(t *testing.T) {
+// TestReadToken_SessionsMakeRoom: sessions of read tokens are at most half of their owner's, end none of
+// use tokens, and make room for those of all owners although they were in use just now.
+func TestReadToken_SessionsMakeRoom(t *testing.T) {
 	p := newPeople(t)
-	release, started := make(chan struct{}), make(chan struct{}, 1)
-	_, url := serve(t, p.options(func(o *Options) { o.Extend.Tools = slow(release, started) }))
-	res, _ := do(t, "POST", url, p.as("reader"), initBody)
-	id := res.Header.Get(headerSession)
-	ended := make(chan string, 1)
-	go func() {
-		_, body := do(t, "POST", url, p.as("alice", headerSession, id), toolCall(1, "slow", "{}"))
-		ended <- body
-	}()
-	<-started
-	for _, c := range []struct{ name, method, accept, body string }{
-		{"end the session", "DELETE", "", ""},
-		{"answer a question", "POST", mcpAccept, `{"jsonrpc":"2.0","id":1,"result":{"action":"accept"}}`},
-		{"take the stream", "GET", eventStream, ""},
-	} {
-		if res, body := do(t, c.method, url, p.as("reader", "Accept", c.accept, headerSession, id), c.body); res.StatusCode != 403 {
-			t.Errorf("%s: %s %s", c.name, res.Status, body)
+	s, url := serve(t, p.options(func(o *Options) { o.Limits.Sessions = 8 })) // 4 of an owner
+	if s.sessions.each != 4 {
+		t.Fatalf("an owner may have %d sessions", s.sessions.each)
+	}
+	begin := func(who string, want int) string {
+		t.Helper()
+		res, body := do(t, "POST", url, p.as(who), initBody)
+		if res.StatusCode != want {
+			t.Fatalf("a session of %s: %s %s, want %d", who, res.Status, body, want)
 		}
+		return res.Header.Get(headerSession)
 	}
-	close(release)
-	if body := <-ended; !strings.Contains(body, "done") {
-		t.Errorf("the call: %s", body)
+	lives := func(who, id string) bool {
+		res, _ := do(t, "POST", url, p.as(who, headerSession, id), ping)
+		return res.StatusCode == 200
 	}
-}
-
-// TestReadToken_CancelsNoForwardedCall: a call of a use token that another server serves is cancelled by
-// such a token only.
-func TestReadToken_CancelsNoForwardedCall(t *testing.T) {
-	p := newPeople(t)
-	s, url := serve(t, p.options(nil))
-	res, _ := do(t, "POST", url, p.as("alice"), initBody)
-	id := res.Header.Get(headerSession)
-	ctx, cancel := context.WithCancelCause(t.Context())
-	done, ok := s.sessions.find(id).conn.forwarded(envelope.Key(json.RawMessage("7")), awayCall{new(caller), cancel}) // without tokens, a caller may do all
-	if !ok {
-		t.Fatal("the call is not forwarded")
-	}
-	defer done()
-	cancelled := `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}`
-	if res, body := do(t, "POST", url, p.as("reader", headerSession, id), cancelled); res.StatusCode != 403 || ctx.Err() != nil {
-		t.Errorf("the read token: %s %s, the call: %v", res.Status, body, context.Cause(ctx))
-	}
-	if res, body := do(t, "POST", url, p.as("alice", headerSession, id), cancelled); res.StatusCode != 202 || context.Cause(ctx) != errCancelled {
-		t.Errorf("the use token: %s %s, the call: %v", res.Status, body, context.Cause(ctx))
-	}
-}
-
-// TestReadToken_EvictsNoSessionOfOthers: new sessions of a read token end none that a use token has used.
-func TestReadToken_EvictsNoSessionOfOthers(t *testing.T) {
-	p := newPeople(t)
-	s, url := serve(t, p.options(func(o *Options) { o.Limits.Sessions = 4 }))
-	begin := func(who string) (status int, id string) {
-		res, _ := do(t, "POST", url, p.as(who), initBody)
-		return res.StatusCode, res.Header.Get(headerSession)
-	}
-	_, first := begin("alice")
-	_, own := begin("reader")
+	oldest := begin("alice", 200)
 	s.sessions.mu.Lock()
-	for _, sess := range s.sessions.live {
+	for _, sess := range s.sessions.live { // it could make room
 		sess.since = sess.since.Add(-2 * restBeforeEviction)
 	}
 	s.sessions.mu.Unlock()
-	if status, _ := begin("reader"); status != 200 { // in place of its own
-		t.Errorf("a second session of the reader: %d", status)
+	readers := []string{begin("reader", 200), begin("reader", 200)}
+	begin("reader", 429) // none of them is idle, and that of alice is not the reader's to end
+	begin("alice", 200)
+	begin("alice", 200) // the fifth: in place of one of the reader's
+	if lives("reader", readers[0]) || !lives("reader", readers[1]) {
+		t.Error("a session of the reader was to make room, that which is idle longest")
 	}
-	if res, body := do(t, "POST", url, p.as("alice", headerSession, first), ping); res.StatusCode != 200 {
-		t.Errorf("the session of alice: %s %s", res.Status, body)
+	if !lives("alice", oldest) {
+		t.Error("a session of alice made room although one of the reader could")
 	}
-	if res, _ := do(t, "POST", url, p.as("reader", headerSession, own), ping); res.StatusCode != 404 {
-		t.Errorf("the first session of the reader: %s, want 404", res.Status)
+}
+
+// TestReadToken_Budgets: what an owner may have of calls, streams, bodies, answers and requests in flight,
+// read tokens may use up by half only.
+func TestReadToken_Budgets(t *testing.T) {
+	b := budget{all: 100, each: 10}
+	reader, user, other := party{"alice", true}, party{owner: "alice"}, party{owner: "bob"}
+	if n := b.clamp(reader, 50); n != 5 || b.take(reader, n) != noExcess {
+		t.Errorf("a reader can take %d of 10", n)
+	}
+	if b.take(reader, 1) != ownerExcess || !b.full(reader) || b.full(user) {
+		t.Error("a reader takes more than half")
+	}
+	if b.take(user, 5) != noExcess || b.take(user, 1) != ownerExcess || !b.full(user) {
+		t.Error("the owner has another limit than 10")
+	}
+	if b.take(other, 10) != noExcess {
+		t.Error("another owner has less than 10")
+	}
+	b.give(reader, 5)
+	b.give(user, 5)
+	b.give(other, 10)
+	if len(b.held) != 0 || b.total != 0 {
+		t.Errorf("%v and %d are left", b.held, b.total)
+	}
+}
+
+// TestReadToken_RateOfItsOwn: a read token that sends too many requests uses up no rate of use tokens.
+func TestReadToken_RateOfItsOwn(t *testing.T) {
+	p := newPeople(t)
+	_, url := serve(t, p.options(func(o *Options) { o.Limits.Rate, o.Limits.Burst = 0.001, 2 }))
+	for i, want := range []int{200, 200, 429} {
+		if res, body := do(t, "POST", url, p.as("reader"), ping); res.StatusCode != want {
+			t.Errorf("request %d of the reader: %s %s, want %d", i, res.Status, body, want)
+		}
+	}
+	if res, body := do(t, "POST", url, p.as("alice"), ping); res.StatusCode != 200 {
+		t.Errorf("alice: %s %s", res.Status, body)
 	}
 }
 
@@ -396,5 +392,45 @@ func TestOwners_BoxesFromBeforeTokens(t *testing.T) {
 	}
 	if _, body := do(t, "POST", open, nil, toolCall(7, "list_contexts", "{}")); !strings.Contains(body, id) {
 		t.Errorf("list_contexts without authentication: %s", body)
+	}
+}
+
+// TestReadToken_LeavesNotes: a read token that uses a session does not use up the note about a program that
+// was cut off there: it is for the model whose programs would repeat the calls.
+func TestReadToken_LeavesNotes(t *testing.T) {
+	p := newPeople(t)
+	var burnt chan struct{}
+	boxes := withBoxes(t, nil)
+	var m *box.Manager
+	_, url := serve(t, p.options(func(o *Options) {
+		boxes(o)
+		m = o.Tools.Boxes
+		burnt = withBurning(o)
+		o.Toolsets = []string{"sessions", "files"}
+	}))
+	begin := func(who string) header {
+		res, _ := do(t, "POST", url, p.as(who), initBody)
+		return p.as(who, headerSession, res.Header.Get(headerSession))
+	}
+	alice, reader := begin("alice"), begin("reader")
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		do(t, "POST", url, alice, toolCall(1, "execute_code", `{"session_id":"s","code":"tools.shelf.burn()\nimport time\ntime.sleep(100)"}`))
+	}()
+	<-burnt
+	do(t, "POST", url, alice, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
+	<-ended
+	eventually(t, "the program has ended", func() bool {
+		list, err := m.List("token alice", box.KindSession)
+		return err == nil && len(list) == 1 && list[0].State != box.StateRunning
+	})
+	for range 2 {
+		if _, body := do(t, "POST", url, reader, toolCall(2, "list_files", `{"session_id":"s"}`)); strings.Contains(body, "error") {
+			t.Errorf("the reader: %s", body)
+		}
+	}
+	if _, body := do(t, "POST", url, alice, toolCall(3, "execute_code", `{"session_id":"s","code":"1"}`)); !strings.Contains(body, "Their programs had called shelf.burn (1)") {
+		t.Errorf("alice has no note: %s", body)
 	}
 }

@@ -6,14 +6,11 @@ import (
 	"errors"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/logkey"
-	"github.com/glovebox-dev/glovebox/internal/server/auth"
-	"github.com/glovebox-dev/glovebox/internal/server/envelope"
 	"github.com/glovebox-dev/glovebox/internal/server/tools"
 )
 
@@ -30,13 +27,13 @@ var (
 	errEvicted   = errors.New("the session made room for a new one")
 )
 
-// An mcpSession is an MCP session over HTTP. Only the owner that opened it may use it;
-// others get the answer for an unknown session.
+// An mcpSession is an MCP session over HTTP. Only the party that opened it may use it; others
+// get the answer for an unknown session. So a token without the scope use can cancel no call,
+// answer no question and take no stream of those with it.
 type mcpSession struct {
 	id      string
-	owner   string
-	used    atomic.Bool // a token with the scope use began it, or has made a request in it
-	version string      // of the protocol
+	party   party
+	version string // of the protocol
 	mcp     *mcp.ServerSession
 	ended   context.Context // until the session ends
 	end     context.CancelCauseFunc
@@ -57,61 +54,73 @@ type sessions struct {
 
 	mu      sync.Mutex
 	live    map[string]*mcpSession // guarded by mu
-	opening map[string]int         // guarded by mu: reserved and not open yet, by owner
+	opening map[party]int          // guarded by mu: reserved and not open yet
 }
 
-// reserve reserves a place for a new session of an owner, and may evict an idle one for
+// reserve reserves a place for a new session of a party, and may evict an idle one for
 // it, or says which limit is reached. The caller calls release when the new session is
 // open, or failed to open.
-//
-// For a caller without the scope use, only sessions that no caller with it has used are
-// evicted.
-func (ss *sessions) reserve(owner string, mayUse bool) (release func(), exceeded excess) {
+func (ss *sessions) reserve(p party) (release func(), exceeded excess) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	has, all := make(map[string]int), len(ss.live)
+	has, all := make(map[party]int), len(ss.live)
 	for _, s := range ss.live {
-		has[s.owner]++
+		has[s.party]++
 	}
-	for o, n := range ss.opening {
-		has[o] += n
+	for of, n := range ss.opening {
+		has[of] += n
 		all += n
 	}
+	ofOwner := has[p] + has[party{p.owner, !p.reader}]
+	own := func(s *mcpSession) bool { return s.party == p && s.rested() }
 	switch {
-	case ss.each > 0 && has[owner] >= ss.each:
-		if !ss.evictLocked(mayUse, func(s *mcpSession) bool { return s.owner == owner && s.rested() }) {
+	case ss.each > 0 && p.reader && has[p] >= int(half(int64(ss.each))):
+		if !ss.evictLocked(own) {
+			return nil, ownerExcess
+		}
+	case ss.each > 0 && ofOwner >= ss.each:
+		if !ss.evictLocked(p.evicts(func(s *mcpSession) bool { return s.party.owner == p.owner })) && !ss.evictLocked(own) {
 			return nil, ownerExcess
 		}
 	case all < ss.limit:
-	// The owner's own sessions make room first. One of an owner who would still have more
-	// sessions than this one makes room even if it was in use just now: else the owner who
-	// begins sessions fastest has all of them.
-	case ss.evictLocked(mayUse, func(s *mcpSession) bool { return s.owner == owner && s.rested() }):
-	case ss.evictLocked(mayUse, func(s *mcpSession) bool { return has[s.owner] > has[owner] && s.rested() }):
-	case ss.evictLocked(mayUse, func(s *mcpSession) bool { return has[s.owner] > has[owner]+1 }):
+	// Sessions of readers make room first, then the party's own. One of a party that would
+	// still have more sessions than this one makes room even if it was in use just now: else
+	// the party that begins sessions fastest has all of them. Readers evict only readers.
+	case ss.evictLocked(p.evicts(func(*mcpSession) bool { return true })):
+	case ss.evictLocked(own):
+	case ss.evictLocked(func(s *mcpSession) bool { return p.sees(s) && has[s.party] > has[p] && s.rested() }):
+	case ss.evictLocked(func(s *mcpSession) bool { return p.sees(s) && has[s.party] > has[p]+1 }):
 	default:
 		return nil, totalExcess
 	}
-	ss.opening[owner]++
+	ss.opening[p]++
 	return func() {
 		ss.mu.Lock()
 		defer ss.mu.Unlock()
-		if ss.opening[owner]--; ss.opening[owner] == 0 {
-			delete(ss.opening, owner)
+		if ss.opening[p]--; ss.opening[p] == 0 {
+			delete(ss.opening, p)
 		}
 	}, noExcess
 }
+
+// evicts returns which of the sessions that match are evicted for a party although they were in
+// use just now: those of readers, for others.
+func (p party) evicts(match func(*mcpSession) bool) func(*mcpSession) bool {
+	return func(s *mcpSession) bool { return !p.reader && s.party.reader && match(s) }
+}
+
+// sees reports whether a session may be evicted for a party.
+func (p party) sees(s *mcpSession) bool { return s.party.reader || !p.reader }
 
 // rested reports whether the session has been idle for so long that its client is probably
 // not about to use it.
 func (sess *mcpSession) rested() bool { return time.Since(sess.since) >= restBeforeEviction }
 
-// evictLocked ends the session that has been idle longest of those that match, and that the
-// caller may end; see reserve.
-func (ss *sessions) evictLocked(mayUse bool, match func(*mcpSession) bool) bool {
+// evictLocked ends the session that has been idle longest of those that match.
+func (ss *sessions) evictLocked(match func(*mcpSession) bool) bool {
 	var oldest *mcpSession
 	for _, s := range ss.live {
-		if s.busy == 0 && (mayUse || !s.used.Load()) && match(s) && (oldest == nil || s.since.Before(oldest.since)) {
+		if s.busy == 0 && match(s) && (oldest == nil || s.since.Before(oldest.since)) {
 			oldest = s
 		}
 	}
@@ -124,8 +133,7 @@ func (ss *sessions) evictLocked(mayUse bool, match func(*mcpSession) bool) bool 
 
 // add adds a session that the SDK has begun.
 func (ss *sessions) add(m *mcp.ServerSession, c *conn, by *caller, version string) {
-	s := &mcpSession{id: m.ID(), owner: by.owner(), version: version, mcp: m, conn: c, since: time.Now()}
-	s.used.Store(by.has(auth.Use))
+	s := &mcpSession{id: m.ID(), party: by.party(), version: version, mcp: m, conn: c, since: time.Now()}
 	s.ended, s.end = context.WithCancelCause(context.Background())
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -141,12 +149,12 @@ func (ss *sessions) expire(s *mcpSession) {
 	}
 }
 
-// hold finds a session of an owner and keeps it from expiring until release is called.
-// foreign reports that the session is another owner's.
-func (ss *sessions) hold(id, owner string) (s *mcpSession, release func(), foreign bool) {
+// hold finds a session of a party and keeps it from expiring until release is called.
+// foreign reports that the session is another party's.
+func (ss *sessions) hold(id string, p party) (s *mcpSession, release func(), foreign bool) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	if s = ss.live[id]; s == nil || s.owner != owner {
+	if s = ss.live[id]; s == nil || s.party != p {
 		return nil, nil, s != nil
 	}
 	ss.useLocked(s)
@@ -228,10 +236,9 @@ func (s *Server) closeSession(sess *mcpSession, cause error) {
 }
 
 // holdSession finds the session that a request names. It refuses the request if there is
-// no such session, or it belongs to another owner.
+// no such session, or it belongs to another party.
 func (s *Server) holdSession(w http.ResponseWriter, r *http.Request, id json.RawMessage) (sess *mcpSession, release func(), ok bool) {
-	c := callerIn(r)
-	sess, release, foreign := s.sessions.hold(r.Header.Get(headerSession), c.owner())
+	sess, release, foreign := s.sessions.hold(r.Header.Get(headerSession), callerIn(r).party())
 	if sess != nil {
 		return sess, release, true
 	}
@@ -240,37 +247,6 @@ func (s *Server) holdSession(w http.ResponseWriter, r *http.Request, id json.Raw
 	}
 	s.refuseEnded(w, id)
 	return nil, nil, false
-}
-
-// mayEnd reports whether the caller may end what is in a session, and refuses the request
-// if not: a token without the scope use may end only what such a token began, and no token with it
-// has used.
-func (s *Server) mayEnd(w http.ResponseWriter, r *http.Request, id json.RawMessage, sess *mcpSession) bool {
-	return !sess.used.Load() || s.permit(w, r, id, auth.Use)
-}
-
-// mayAct reports whether the caller may deliver the messages of a body to its session, and
-// refuses the request if not. A token without the scope use may neither answer the
-// questions of a session that a token with it began or has used, nor cancel its calls.
-func (s *Server) mayAct(w http.ResponseWriter, r *http.Request, m *postBody) bool {
-	if callerIn(r).has(auth.Use) {
-		m.session.used.Store(true)
-		return true
-	}
-	for i := range m.messages {
-		e := &m.messages[i]
-		switch {
-		case e.Kind == envelope.Response:
-			if !s.mayEnd(w, r, m.ID, m.session) {
-				return false
-			}
-		case e.Method == methodCancelled:
-			if by := m.session.conn.callerOf(e.Cancels()); by != nil && by.has(auth.Use) {
-				return s.permit(w, r, m.ID, auth.Use)
-			}
-		}
-	}
-	return true
 }
 
 // trackSessions adds sessions over HTTP when they begin, and gives tools what is remembered of

@@ -270,20 +270,10 @@ func numberKey(f float64) string {
 // these params is about; "" if they name none.
 func CancelledKey(params json.RawMessage) string {
 	var members map[string]json.RawMessage // a struct would also take a member like requestID
-	if json.Unmarshal(params, &members) != nil {
+	if json.Unmarshal(params, &members) != nil || len(members["requestId"]) == 0 {
 		return ""
 	}
-	return cancelledKey(members)
-}
-
-// Cancels is [CancelledKey] of the message.
-func (e *Envelope) Cancels() string { return cancelledKey(e.Params) }
-
-func cancelledKey(params map[string]json.RawMessage) string {
-	if id := params["requestId"]; len(id) > 0 {
-		return Key(id)
-	}
-	return ""
+	return Key(members["requestId"])
 }
 
 // SDKKey is [Key] of an id that the SDK holds; "" of no id.

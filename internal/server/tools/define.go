@@ -111,7 +111,7 @@ func newTool[In, Out any](d info, h func(context.Context, *Call, In) (Out, error
 				}
 				ctx = c.follow(ctx)
 				delivered := false
-				defer func() { c.release(delivered) }()
+				defer func() { c.release(delivered && ctx.Value(onlyReadsKey{}) == nil) }()
 				out, err := h(ctx, c, args)
 				if err != nil {
 					if ctx.Err() != nil && box.CodeOf(err) == box.CodeCancelled {

@@ -74,7 +74,10 @@ func (c *Call) openFiles(ctx context.Context, id string) (fileSource, error) {
 	if err != nil {
 		return fileSource{}, err
 	}
-	_, notes := describeLoss(b.Hold, "session")
+	_, notes := describeState(b.Hold, "session")
+	if ctx.Value(onlyReadsKey{}) == nil {
+		notes = append(notes, describeInterruption(b.Hold, "session")...)
+	}
 	return fileSource{b, b.ref(), notes, func() {}}, nil
 }
 

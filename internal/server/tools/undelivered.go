@@ -17,6 +17,14 @@ func hasReader(ctx context.Context) bool {
 	return !ok || isTask(ctx) || reads()
 }
 
+type onlyReadsKey struct{}
+
+// OnlyReads returns a context for calls of callers who may run no code. They see what happened to a
+// box, and those who may run code are told all the same.
+func OnlyReads(ctx context.Context) context.Context {
+	return context.WithValue(ctx, onlyReadsKey{}, true)
+}
+
 // noteUndelivered has the next call in the box report the calls of tools by the code of this one: its
 // client is gone, and a model that takes it for failed would repeat them.
 func (c *Call) noteUndelivered() {
