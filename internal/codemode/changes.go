@@ -1,6 +1,7 @@
 package codemode
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -111,6 +112,39 @@ func isWord(name string) bool {
 	return !strings.ContainsFunc(name, func(r rune) bool {
 		return r != '.' && r != '_' && r != '-' && !unicode.IsLetter(r) && !unicode.IsDigit(r)
 	})
+}
+
+// uncalled are the tools whose calls ended, with their run or by the program, before their servers
+// got them: while a server was starting, or while a person was asked. The zero value has none.
+type uncalled struct {
+	mu    sync.Mutex
+	names []string // each once, at most maxChanged and one more; guarded by mu
+}
+
+// add adds the tool of a call; t is empty if it was not known yet.
+func (u *uncalled) add(t Tool, in toolCall) {
+	name := cmp.Or(in.Name, in.Server+"."+in.Tool)
+	if t.Tool != nil {
+		name = t.dotted()
+	}
+	name = plainName(name)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(u.names) <= maxChanged && !slices.Contains(u.names, name) {
+		u.names = append(u.names, name)
+	}
+}
+
+// Uncalled lists the tools of calls that were cancelled before their servers got them, in the form
+// of [Run.Changed] without numbers. It may be called after End.
+func (r *Run) Uncalled() string {
+	r.uncalled.mu.Lock()
+	defer r.uncalled.mu.Unlock()
+	names := slices.Clone(r.uncalled.names)
+	if len(names) > maxChanged {
+		names[maxChanged] = "…"
+	}
+	return strings.Join(names, ", ")
 }
 
 // Changed lists the tools that the run has called so far and that their servers do not declare as

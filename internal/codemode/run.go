@@ -33,6 +33,7 @@ type Run struct {
 	refused     *loglimit.Limit
 	imageMemory *reservation
 	changes     changes
+	uncalled    uncalled
 
 	mu      sync.Mutex
 	images  []image // guarded by mu
@@ -216,6 +217,9 @@ func (r *Run) call(ctx context.Context, own *reservation, in toolCall) (value an
 	var t Tool
 	made := false
 	defer func() {
+		if !made && ctx.Err() != nil {
+			r.uncalled.add(t, in)
+		}
 		r.record(t, made, err, time.Since(begun))
 	}()
 	if t, err = r.b.resolve(ctx, in); err != nil {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -11,6 +12,38 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/codemode"
 	"github.com/glovebox-dev/glovebox/internal/revision"
 )
+
+// awaited is a diary whose server never gets ready.
+type awaited struct{ diary }
+
+func (a *awaited) Tools(ctx context.Context, _ string) []codemode.Tool {
+	<-ctx.Done()
+	return nil
+}
+
+// TestCodeMode_UncalledTools: the result of a program that timed out while a server was starting says
+// that the tool was not called: a model that believes it ran would not repeat the call.
+func TestCodeMode_UncalledTools(t *testing.T) {
+	boxes := withBoxes(t, nil)
+	broker := codemode.New(codemode.Options{Servers: &awaited{}, Policy: codemode.Policy{{Decision: codemode.Allow}}})
+	_, url := serve(t, func(o *Options) {
+		boxes(o)
+		o.Toolsets = []string{"sessions"}
+		o.Tools.Code = func(box.Owner) *codemode.Broker { return broker }
+	})
+	cs := dial(t, url, revision.Modern)
+	for language, code := range map[string]string{"python": "tools.diary.write(n=1)", "javascript": "await tools.diary.write({n: 1})"} {
+		res, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "execute_code", Arguments: map[string]any{"code": code, "language": language, "timeout": 2}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := textOf(res)
+		if !strings.Contains(text, "These tools were not called, because the program ended before their server was ready or the call was approved: diary.write.") ||
+			!strings.Contains(text, "may have run, unless a note says otherwise: tools.diary.write") {
+			t.Errorf("%s: %s", language, text)
+		}
+	}
+}
 
 // TestCodeMode_ChangesBeforeFailure checks that the result of a program which fails half way says
 // what it has changed: a model that repeats it would change that again.

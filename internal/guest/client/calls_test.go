@@ -193,7 +193,7 @@ func TestCalls_switchedOff(t *testing.T) {
 func TestCalls_endWithRun(t *testing.T) {
 	checkGoroutines(t)
 	l, _ := newConn(t)
-	const note = "Note: 1 tool call was still in progress and was cancelled; the tool may have run: tools.s.t\n"
+	const note = "Note: 1 tool call was still in progress and was cancelled; the tool may have run, unless a note says otherwise: tools.s.t\n"
 	for name, tc := range map[string]struct {
 		code  string
 		limit int64
@@ -266,13 +266,13 @@ func TestCalls_notAwaited(t *testing.T) {
 		{name: "async main", code: "async function main() { const r = await tools.s.t({a: 1}); console.log(r.a, await tools.s.t({a: 2})) }\nmain().catch(console.error)", out: "1 { a: 2 }\n"},
 		{name: "function called at once", code: "(async () => { console.log(await tools.s.t({a: 3})) })();", out: "{ a: 3 }\n"},
 		{name: "value", code: "tools.s.t({a: 4})", out: "Promise { { a: 4 } }\n"},
-		{name: "statement", code: "tools.files.slow({}); console.log('done')", out: "done\n", err: "Note: 1 tool call was still in progress and was cancelled when the run ended; the tool may have run: tools.files.slow" + advice},
+		{name: "statement", code: "tools.files.slow({}); console.log('done')", out: "done\n", err: "Note: 1 tool call was still in progress and was cancelled when the run ended; the tool may have run, unless a note says otherwise: tools.files.slow" + advice},
 		{name: "next cell", code: wait + "1", out: "1\n"},
-		{name: "kept", code: "const kept = tools.files.slow({}); console.log(kept.entities)", out: "undefined\n", err: "Note: 1 tool call was still in progress and was cancelled when the run ended; the tool may have run: tools.files.slow" + advice},
+		{name: "kept", code: "const kept = tools.files.slow({}); console.log(kept.entities)", out: "undefined\n", err: "Note: 1 tool call was still in progress and was cancelled when the run ended; the tool may have run, unless a note says otherwise: tools.files.slow" + advice},
 		{name: "kept, later", code: "try { await kept } catch (e) { console.log(e.code, e.message.includes('tools.files.slow')) }", out: "interrupted true\n"},
-		{name: "caught", code: "tools.s.slow().catch((e) => console.log(e.code)); undefined", out: "interrupted\n", err: "Note: 1 tool call was still in progress and was cancelled when the run ended; the tool may have run: tools.s.slow" + advice},
-		{name: "more than the limit", code: "for (let i = 0; i < 70; i++) callTool('s.slow'); undefined", err: "Note: 70 tool calls were still in progress and were cancelled when the run ended; the tools may have run: tools.s.slow, ..." + advice},
-		{name: "Promise.all", code: "await Promise.all([tools.s.slow(), Promise.reject(new RangeError('no'))])", fails: "RangeError", err: "Note: 1 tool call was still in progress and was cancelled when the run ended; the tool may have run: tools.s.slow" + advice},
+		{name: "caught", code: "tools.s.slow().catch((e) => console.log(e.code)); undefined", out: "interrupted\n", err: "Note: 1 tool call was still in progress and was cancelled when the run ended; the tool may have run, unless a note says otherwise: tools.s.slow" + advice},
+		{name: "more than the limit", code: "for (let i = 0; i < 70; i++) callTool('s.slow'); undefined", err: "Note: 70 tool calls were still in progress and were cancelled when the run ended; the tools may have run, unless a note says otherwise: tools.s.slow, ..." + advice},
+		{name: "Promise.all", code: "await Promise.all([tools.s.slow(), Promise.reject(new RangeError('no'))])", fails: "RangeError", err: "Note: 1 tool call was still in progress and was cancelled when the run ended; the tool may have run, unless a note says otherwise: tools.s.slow" + advice},
 		{name: "next cell of many", code: wait + "(await tools.s.t({a: 5})).a", out: "5\n"},
 		{name: "call after the run", code: "const fs = require('fs'); const poll = setInterval(() => { if (!fs.existsSync('ended')) return; clearInterval(poll); tools.files.late({}); fs.writeFileSync('called', '') }, 1); undefined", after: func(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(g.home, "ended"), nil, 0o644); err != nil {
@@ -283,10 +283,10 @@ func TestCalls_notAwaited(t *testing.T) {
 			}
 		}},
 		{name: "reported later", code: wait + "2", out: "2\n", err: "~\n\nToolError: tools.files.late was called after its run had ended and did not run; use top-level await [interrupted]\n    at"},
-		{name: "time-out", code: "await tools.s.slow()", limit: 300, fails: "Interrupted", err: "Note: 1 tool call was still in progress and was cancelled when the run ended; the tool may have run: tools.s.slow\n"},
-		{name: "time-out of a promise", code: "(async () => { await tools.s.slow() })()", limit: 300, fails: "Interrupted", err: "Note: 1 tool call was still in progress and was cancelled when the run ended; the tool may have run: tools.s.slow\n"},
+		{name: "time-out", code: "await tools.s.slow()", limit: 300, fails: "Interrupted", err: "Note: 1 tool call was still in progress and was cancelled when the run ended; the tool may have run, unless a note says otherwise: tools.s.slow\n"},
+		{name: "time-out of a promise", code: "(async () => { await tools.s.slow() })()", limit: 300, fails: "Interrupted", err: "Note: 1 tool call was still in progress and was cancelled when the run ended; the tool may have run, unless a note says otherwise: tools.s.slow\n"},
 		{name: "next cell of a time-out", code: wait + "4", out: "4\n"},
-		{name: "endless retries", code: "(async () => { for (;;) try { await tools.s.slow() } catch {} })(); undefined", err: "Note: 1 tool call was still in progress and was cancelled when the run ended; the tool may have run: tools.s.slow" + advice},
+		{name: "endless retries", code: "(async () => { for (;;) try { await tools.s.slow() } catch {} })(); undefined", err: "Note: 1 tool call was still in progress and was cancelled when the run ended; the tool may have run, unless a note says otherwise: tools.s.slow" + advice},
 		{name: "next cell of retries", code: wait + "3", out: "3\n", err: "~Note: 1 tool call was"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

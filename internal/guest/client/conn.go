@@ -57,6 +57,10 @@ const (
 	maxResync = 64 << 20
 )
 
+// ErrNoAnswer means that the agent did not answer a cancelled operation in time, so that what it
+// began may still run.
+var ErrNoAnswer = errors.New("the guest does not respond")
+
 // Conn is a connection to the agent of a guest. All methods may be called concurrently.
 type Conn struct {
 	stream io.ReadWriteCloser

@@ -234,7 +234,7 @@ func (o *op) finish(ctx context.Context, out output, grace time.Duration, res an
 		case <-patience:
 			o.abandon()
 			if failed == nil {
-				failed = fmt.Errorf("%s: the guest does not respond: %w", o.name, context.Cause(ctx))
+				failed = fmt.Errorf("%s: %w: %w", o.name, ErrNoAnswer, context.Cause(ctx))
 			}
 		case <-o.conn.done:
 			if failed == nil {

@@ -7,17 +7,21 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/box"
 )
 
-// changesBefore returns the note for a program or command that failed after calls of tools that may
-// change something: a model that repeats it would make those calls again. There is none if it
-// succeeded or made no such call.
+// changesBefore returns notes for a program or command that failed. One is about calls of tools that
+// may change something: a model that repeats the program would make those calls again. One is about
+// calls that the program left before their servers got them: they changed nothing.
 func (c *Call) changesBefore(success bool) []string {
 	if success || c.run == nil {
 		return nil
 	}
+	var notes []string
 	if changed := c.run.Changed(); changed != "" {
-		return []string{"Before it failed, the program had called " + changed + ". To repeat the program would make these calls again."}
+		notes = append(notes, "Before it failed, the program had called "+changed+". To repeat the program would make these calls again.")
 	}
-	return nil
+	if uncalled := c.run.Uncalled(); uncalled != "" {
+		notes = append(notes, "These tools were not called, because the program ended before their server was ready or the call was approved: "+uncalled+".")
+	}
+	return notes
 }
 
 // withChanges adds the note of changesBefore to the error of a program or command that began and
@@ -32,6 +36,6 @@ func (c *Call) withChanges(err error) error {
 	if suggest := errorSpecOf(e).suggest; said.Hint == "" && len(suggest) > 0 {
 		said.Hint = suggest[0] // a hint takes its place
 	}
-	said.Hint = strings.TrimSpace(notes[0] + " " + said.Hint)
+	said.Hint = strings.TrimSpace(strings.Join(notes, " ") + " " + said.Hint)
 	return &said
 }

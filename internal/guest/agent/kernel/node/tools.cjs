@@ -183,7 +183,7 @@ function endRun(interrupted) {
   const names = [...new Set(open.slice(0, MAX_NAMED).map((call) => call.name))].join(', ') + (open.length > MAX_NAMED ? ', ...' : '');
   const were = open.length === 1 ? '1 tool call was' : `${open.length} tool calls were`;
   const ran = open.length === 1 ? 'was cancelled when the run ended; the tool' : 'were cancelled when the run ended; the tools';
-  return `Note: ${were} still in progress and ${ran} may have run: ${names}${interrupted ? '' : ADVICE}\n`;
+  return `Note: ${were} still in progress and ${ran} may have run, unless a note says otherwise: ${names}${interrupted ? '' : ADVICE}\n`;
 }
 
 function callTool(name, args = {}) {

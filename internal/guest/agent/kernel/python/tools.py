@@ -205,8 +205,8 @@ def report_left():
     if not names:
         return None
     if len(names) == 1:
-        return "Note: 1 tool call was still in progress and was cancelled; the tool may have run: " + listed(names)
-    return "Note: %d tool calls were still in progress and were cancelled; the tools may have run: %s" % (len(names), listed(names))
+        return "Note: 1 tool call was still in progress and was cancelled; the tool may have run, unless a note says otherwise: " + listed(names)
+    return "Note: %d tool calls were still in progress and were cancelled; the tools may have run, unless a note says otherwise: %s" % (len(names), listed(names))
 
 
 def report_unawaited():
