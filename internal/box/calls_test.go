@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
@@ -53,6 +54,20 @@ func TestRun_calls(t *testing.T) {
 	res = run(t, b, "tools.s.t(a=1)")
 	if res.Success || res.Error.Name != "ToolError" || len(calls.methods) != 1 {
 		t.Errorf("a run without calls: got %+v after calls of %q", res, calls.methods)
+	}
+}
+
+// TestRun_callsAndSlowStart: a time-out that passes while the interpreter starts is a result, as one that
+// passes while the code runs.
+func TestRun_callsAndSlowStart(t *testing.T) {
+	f := newFixture(t, nil)
+	b := f.session(t, "", "x")
+	res := runReq(t, b, RunRequest{Code: "1", Timeout: time.Millisecond, Calls: &testCalls{}})
+	if !res.TimedOut || res.Success {
+		t.Errorf("got %+v, want a time-out", res)
+	}
+	if res := runReq(t, b, RunRequest{Code: "print(1)", Calls: &testCalls{}}); !res.Success {
+		t.Errorf("the next run: %+v", res)
 	}
 }
 

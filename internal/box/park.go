@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/client"
 	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
@@ -103,8 +104,11 @@ func (b *Box) parkable(ctx context.Context, queue *callQueue, timeout, slack tim
 	defer release()
 	p := &parker{box: b, clocks: []*deadline{limit, clock}, queue: queue}
 	err = do(context.WithValue(ctx, parkKey{}, p))
-	if *stopped == "cancelled" && errors.Is(context.Cause(ctx), errTimeLimit) {
+	switch {
+	case *stopped == "cancelled" && errors.Is(context.Cause(ctx), errTimeLimit):
 		*stopped = "timeout"
+	case errors.Is(err, errTimeLimit) && !errors.Is(err, client.ErrNoAnswer):
+		*stopped, err = "timeout", nil // before the code began, such as while its interpreter started
 	}
 	return p.duration(time.Since(begun)), err
 }
