@@ -178,6 +178,27 @@ except AttributeError as e: print(e)`, "tools.alpha['get.it'] tools['My-Server.x
 	}
 }
 
+// TestPrograms_serverNamedAsFunction: servers may have the names of the functions of tools, which
+// remain functions. Their other name works too.
+func TestPrograms_serverNamedAsFunction(t *testing.T) {
+	w := newWorld(t, mcpkit.Trusted, Options{}, "search", "describe")
+	l := newConn(t)
+	for _, tc := range []struct{ language, code, want string }{
+		{"python", "print(tools.search.add(a=1), tools.search['add'](a=2), tools['search'].add(a=3), tools.t_search.add(a=4), tools.describe.add(a=5))", "{'sum': 1} {'sum': 2} {'sum': 3} {'sum': 4} {'sum': 5}\n"},
+		{"python", "import asyncio; await asyncio.sleep(0)\nprint(await tools.search.add(a=1), len(await tools.search('add', limit=1)))", "{'sum': 1} 1\n"},
+		{"python", "print(len(tools.search('add', limit=1)), 'Does add.' in tools.describe('search.add'), tools.describe(tools.search) == tools.describe('search'))", "1 True True\n"},
+		{"python", "import inspect; print('add' in dir(tools.search), inspect.signature(tools.describe), tools.search.__doc__[:7], tools.search, dir(tools))", "True (*names, detail='full') Returns <function tools.search> ['describe', 'search', 't_describe', 't_search']\n"},
+		{"javascript", "console.log(await tools.search.add({a: 1}), await tools['search'].add({a: 2}), await tools.search['add']({a: 3}), await tools.t_search.add({a: 4}), await tools.describe.add({a: 5}))", "{ sum: 1 } { sum: 2 } { sum: 3 } { sum: 4 } { sum: 5 }\n"},
+		{"javascript", "console.log((await tools.search('add', 1)).length, (await tools.search.call(tools, 'add', 1)).length, (await tools.describe('search.add')).includes('Does add.'), (await tools.describe(tools.search)) === await tools.describe('search'))", "1 1 true true\n"},
+		{"javascript", "console.log(tools.search, typeof tools.search, await tools.search === tools.search)", "[AsyncFunction: search] function true\n"},
+		{"javascript", "try { await tools.search('x', -1) } catch (e) { console.log(e.stack.includes('>:1:')) }", "true\n"},
+	} {
+		if got := program(t, l, tc.language, tc.code, w.Begin(Identity{})); got != tc.want {
+			t.Errorf("%s: got %q, want %q", tc.code, got, tc.want)
+		}
+	}
+}
+
 // TestPrograms_mistakes makes the mistakes that models make.
 func TestPrograms_mistakes(t *testing.T) {
 	w := newWorld(t, mcpkit.Trusted, Options{}, "my-server")

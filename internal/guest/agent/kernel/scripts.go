@@ -40,7 +40,7 @@ var nodeScript = sync.OnceValue(func() []byte {
 // toolsScript lets code call the host. A kernel gets it with the first run that may.
 func toolsScript(language string) []byte {
 	if language == Python {
-		return join("python/", "tools.py")
+		return join("python/", "tools.py", "toolvalues.py")
 	}
 	return join("node/", "tools.cjs")
 }

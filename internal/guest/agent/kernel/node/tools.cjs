@@ -309,7 +309,21 @@ function serverOf(server) {
   });
 }
 
-const servers = target(methods, 'tools',
+// Members that a program expects of any function, rather than tools of that name.
+const OF_FUNCTION = new Set(['call', 'apply', 'bind']);
+
+// alsoServer returns a function of tools that has the tools of the server of its name, if there is
+// one: tools.search('words') is the function, tools.search.web({q: 'words'}) calls a tool.
+function alsoServer([name, f]) {
+  return [name, new Proxy(f, {
+    get: (_, key) => {
+      if (key === Symbol.toPrimitive) return () => `tools.${name}`; // describe takes it as a server
+      return isName(key) && !OF_FUNCTION.has(key) ? toolOf(name, key) : f[key];
+    },
+  })];
+}
+
+const servers = target(Object.fromEntries(Object.entries(methods).map(alsoServer)), 'tools',
   "tools of the user's servers: await tools.search('words') finds tools, await tools.describe('server') lists those of a server, await tools.server.tool({name: value}) calls one",
   async () => `tools of the servers ${await namesOf('server_identifier', {}, 'tools')}`);
 Object.freeze(servers); // by the name of a method, a program calls the method

@@ -36,44 +36,8 @@ class ToolError(Exception):
 LINK_CODES = {"lost": "interrupted", "cancelled": "interrupted", "too_large": "invalid_arguments", "invalid": "invalid_arguments", "not_allowed": "denied"}
 
 
-def plain_value(value):
-    """Values of common libraries as JSON: numbers and arrays of NumPy, tables of
-    pandas, dates, paths."""
-    for method in ("tolist", "isoformat", "__fspath__"):
-        if hasattr(value, method):
-            return getattr(value, method)()
-    if hasattr(value, "to_dict"):
-        return value.to_dict()
-    if isinstance(value, (set, frozenset, collections.abc.ValuesView, collections.abc.KeysView)):
-        return list(value)
-    raise TypeError("a value of type %s cannot be passed to a tool: convert it to numbers, text, lists and dicts" % type(value).__name__)
-
-
 CODE_MODE_OFF = ("code mode is off for this connection: code cannot call tools, and nothing was called. Call %s directly instead, without code. "
                  "To switch code mode on, connect without ?codemode=false to a Glovebox that was started with --tools")
-
-MAX_DEPTH = 100  # of values in which an odd number is searched
-
-
-def odd_number(value, path, depth):
-    """Returns the path and the value of a number that JSON does not have: nan, or an
-    infinity; None if there is none."""
-    if isinstance(value, float):
-        return (path, value) if value != value or value in (math.inf, -math.inf) else None
-    if depth == 0 or value is None or isinstance(value, (str, int)):
-        return None
-    if isinstance(value, dict):
-        inner = ((path + "." + str(key) if path and str(key).isidentifier() else str(key) if str(key).isidentifier() else "%s[%r]" % (path, key), v) for key, v in value.items())
-    elif isinstance(value, (list, tuple)):
-        inner = (("%s[%d]" % (path, i), v) for i, v in enumerate(value))
-    else:
-        inner = ((path, plain_value(value)),)
-    for where, one in inner:
-        found = odd_number(one, where, depth - 1)
-        if found is not None:
-            return found
-    return None
-
 
 def encode_call(method, payload):
     if bridge is None:
@@ -448,6 +412,22 @@ class Server:
         return "tools.%s: %s" % (self._name, ", ".join(names))
 
 
+class Function(Server):
+    """A function of tools, and the server of the same name, if there is one: the call
+    tools.search("words") is the function, tools.search.web(q="words") a tool."""
+
+    def __init__(self, function):
+        import functools
+        super().__init__(function.__name__)
+        functools.update_wrapper(self, function)
+
+    def __call__(self, *args, **arguments):
+        return self.__wrapped__(*args, **arguments)
+
+    def __repr__(self):
+        return "<function tools.%s>" % self._name
+
+
 class Tools:
     """The tools of the user's servers: tools.server.tool(name=value)."""
 
@@ -468,13 +448,15 @@ class Tools:
     def __repr__(self):
         return "tools of the servers %s" % ", ".join(self.__dir__()[2:])
 
-    def search(self, query="", limit=10):
+    @Function
+    def search(query="", limit=10):
         """Returns a line for each of the tools that match words, the best first: its
         signature and first sentence."""
         found = ask_now("search", {"query": query, "limit": limit})
         return Lines([Text(t["line"]) for t in found if t["name"]], [t["line"] for t in found if not t["name"]])
 
-    def describe(self, *names, detail="full"):
+    @Function
+    def describe(*names, detail="full"):
         """Returns the signatures and documentation of tools ("server.tool") or of all
         tools of a server ("server"); detail="schema" returns their JSON schemas."""
         for n in names:
