@@ -42,7 +42,8 @@ type PoolOptions struct {
 	// waits for that.
 	Open func(owner string) (s Servers, close func() error, err error)
 	// Max bounds the owners whose servers are open; 0 means 16. Each server may be a
-	// process of 100 MB. Beside them, the servers of at most as many owners are ending.
+	// process of 100 MB. While the servers of as many owners are ending, none are opened: open
+	// and ending ones are together those of at most twice as many owners.
 	Max int
 	// Idle is the time without calls and programs after which an owner's servers are closed;
 	// 0 means never.
@@ -201,10 +202,17 @@ func (p *Pool) makeRoomLocked(owner string) error {
 	switch {
 	case p.ending[owner] > 0:
 		return &Error{Code: Unavailable, Message: "your MCP servers were closed, and one of their programs has not ended yet: try again in a moment"}
+	case len(p.ending) >= p.o.Max:
+		// Also with a free place, which idle servers have left that do not end: otherwise their
+		// number would grow with each owner.
+		p.full.Do(func() {
+			p.log.Warn("the MCP servers of as many owners as there are places do not end", logkey.Count, len(p.ending))
+		})
+		return &Error{Code: Unavailable, Message: fmt.Sprintf("the servers of %d other users have not ended yet: try again in a moment", len(p.ending))}
 	case len(p.open) < p.o.Max:
 		return nil
 	}
-	if victim := p.victimLocked(); victim != nil && len(p.ending) < p.o.Max {
+	if victim := p.victimLocked(); victim != nil {
 		p.endLocked(victim)
 		return nil
 	}

@@ -387,6 +387,27 @@ func TestPool_neverEnds(t *testing.T) {
 	})
 }
 
+// TestPool_expiredServersHang: as many servers as there are places that do not end after their idle
+// time leave no place for others, although none are open.
+func TestPool_expiredServersHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r, most := hanging(t, 2, map[string]time.Duration{"alice": time.Hour, "bob": time.Hour, "carol": time.Hour})
+		p.o.Idle = time.Minute
+		inUse(t, p, "alice")()
+		inUse(t, p, "bob", "carol")() // alice's are ended for carol's
+		time.Sleep(2 * time.Minute)
+		if why := p.Of("dave").Unavailable(t.Context(), "s", ""); why == nil || why.Code != Unavailable || !strings.Contains(why.Message, "of 3 other users have not ended") {
+			t.Errorf("got %+v, want a reason; events %q", why, r.events)
+		}
+		time.Sleep(time.Hour)
+		inUse(t, p, "dave")()
+		if n := most(); n != 3 {
+			t.Errorf("servers of %d owners at once, want 3", n)
+		}
+		time.Sleep(time.Hour) // for the timer of dave's
+	})
+}
+
 // TestPool_renewWhileOpening renews servers that then fail to open, and checks that the pool
 // forgets them.
 func TestPool_renewWhileOpening(t *testing.T) {
