@@ -54,7 +54,10 @@ the time in a description, --no-pin accepts all changes.`,
 	cmd.AddCommand(&cobra.Command{
 		Use: "ls", Short: "List approved servers", Args: exactly(0), RunE: a.run(a.listTrust),
 	}, &cobra.Command{
-		Use: "revoke SERVER…", Short: "Revoke the approval of servers with that name, in all configurations", Args: atLeast(1), RunE: a.run(a.revoke),
+		Use: "revoke SERVER…", Short: "Revoke the approval of servers with that name, in all configurations",
+		Long: `Revoke takes back the approval of servers with that name, in all configurations. A
+running Glovebox goes on with the servers that it has started, until it restarts.`,
+		Args: atLeast(1), RunE: a.run(a.revoke),
 	})
 	return cmd
 }
@@ -132,19 +135,37 @@ func (a *app) listTrust(context.Context, []string) error {
 	return w.Flush()
 }
 
+// revoke revokes the approvals of the servers with the names, also if others have none.
 func (a *app) revoke(ctx context.Context, names []string) error {
 	store, err := a.consents()
 	if err != nil {
 		return err
 	}
+	grants, err := store.Grants()
+	if err != nil {
+		return err
+	}
+	known := make([]string, len(grants))
+	for i, g := range grants {
+		known[i] = g.Server
+	}
+	revoked := 0
+	var faulty error // of the first name without an approval
 	for _, name := range names {
 		gone, err := store.Revoke(ctx, name, "")
 		if err != nil {
 			return err
 		}
-		if len(gone) == 0 {
-			a.note("glovebox: note: %s was not approved", name)
+		if len(gone) == 0 && faulty == nil {
+			faulty = usage(suggestion(name, known, "glovebox mcp trust ls lists the approved servers"), "revoke the approval of mcp server %q: no approved server has this name", name)
 		}
+		for _, g := range gone {
+			a.note("glovebox: revoked the approval of %s of %s", visible.Line(g.Server), visible.Line(g.Source))
+		}
+		revoked += len(gone)
 	}
-	return nil
+	if revoked > 0 {
+		a.note("glovebox: note: a running Glovebox goes on with the servers that it has started, until it restarts")
+	}
+	return faulty
 }
