@@ -221,7 +221,7 @@ func (c *Client) unreachable(ctx context.Context, err error) error {
 	if outside := new(url.Error); errors.As(err, &outside) {
 		err = outside.Err // without the URL
 	}
-	if errors.Is(err, outbound.ErrRefused) {
+	if errors.Is(err, outbound.ErrRefused) && !unresolved(err) {
 		return &Error{Kind: KindRefused, Text: "Refused to call the search API: " + refusalReason(err), Hint: "The operator should check PERPLEXITY_BASE_URL and the name server.", Detail: c.quote(err.Error())}
 	}
 	return &Error{Kind: KindNetwork, Text: "Network error while calling Perplexity API: " + networkReason(err), Hint: "Try again; the operator should check the log, the network, PERPLEXITY_BASE_URL and PERPLEXITY_PROXY.", Detail: c.quote(err.Error())}
@@ -231,21 +231,30 @@ func (c *Client) unreachable(ctx context.Context, err error) error {
 func networkReason(err error) string {
 	var (
 		errno   syscall.Errno
-		dns     *net.DNSError
 		cert    *tls.CertificateVerificationError
 		timeout net.Error
 	)
 	switch {
+	case unresolved(err):
+		return "the name of its host cannot be resolved"
 	case errors.As(err, &errno):
 		return errno.Error()
-	case errors.As(err, &dns):
-		return "the name of its host cannot be resolved"
 	case errors.As(err, &cert):
 		return "its certificate is not valid"
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return "no connection in time"
 	}
 	return "the connection failed"
+}
+
+// unresolved reports whether the name server has given no address of the host. The outbound policy
+// refuses such a host, too, because it cannot check it; to the reader, nothing was refused.
+func unresolved(err error) bool {
+	var (
+		dns     *net.DNSError
+		refusal *outbound.Refusal
+	)
+	return errors.As(err, &dns) || errors.As(err, &refusal) && refusal.Reason == outbound.Unresolved
 }
 
 // interrupted returns the error for a body that could not be read to its end, of which a

@@ -104,6 +104,15 @@ func TestTools_WrongArguments(t *testing.T) {
 	}
 }
 
+// A host that the name server does not know is a fault of the network, not a refusal.
+func TestTools_HostWithoutAddress(t *testing.T) {
+	c, _ := newClient(t, perplexitytest.New(t), func(o *Options) { o.BaseURL = "https://gateway.invalid" })
+	res := connect(t, c).use("perplexity_search", `{"query": "q"}`)
+	if got := text(t, res); !res.IsError || !strings.HasPrefix(got, "Network error while calling Perplexity API: the name of its host cannot be resolved. Try again;") {
+		t.Errorf("got %q", got)
+	}
+}
+
 // A call like an earlier one is answered from the cache, and says so.
 func TestCache_MarksAnswers(t *testing.T) {
 	api := perplexitytest.New(t)
