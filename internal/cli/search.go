@@ -87,6 +87,10 @@ func openSearch(cfg *config.Config, version string, log *slog.Logger) (*perplexi
 	if cfg.Search.Invalid != nil {
 		return nil, cfg.Search.Invalid
 	}
+	if strings.HasPrefix(key, "${") && strings.HasSuffix(key, "}") { // not shown: it may have a default, ${NAME:-KEY}
+		return nil, withHint(&config.Error{Text: "the key of the search API is a reference ${…} to a variable, which the client that starts Glovebox did not expand"},
+			"set the variable in the environment of the client, or write the key itself")
+	}
 	client, err := perplexity.New(perplexity.Options{
 		Key: key, BaseURL: cfg.PerplexityURL, Mode: perplexity.Mode(cfg.PerplexityMode), Model: cfg.PerplexityModel,
 		Timeout: cfg.PerplexityTimeout, Proxy: cfg.PerplexityProxy, Version: version, Log: log,
