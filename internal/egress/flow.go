@@ -103,6 +103,9 @@ func (n *Network) dial(served context.Context, t target, v policy.Verdict) (*flo
 	}
 	r := n.failed(t, v, start, fmt.Sprintf("Glovebox could not connect to %s: %s.", t, dialCause(last)), "")
 	r.closed = errors.Is(last, syscall.ECONNREFUSED)
+	if served.Err() == nil { // the program waits; many show a status or an alert of TLS only
+		n.note(&refusal{host: t.host, port: t.port, reason: Unreachable, text: r.text + " The policy allows it; the host is down, or nothing listens at this port."})
+	}
 	return nil, r
 }
 

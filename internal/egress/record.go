@@ -44,6 +44,10 @@ const (
 // no address.
 const Unresolved policy.Reason = "unresolved"
 
+// Unreachable is one, too: the name has addresses, and none of them accepts the connection. Only
+// notes have it.
+const Unreachable policy.Reason = "unreachable"
+
 // Unencrypted is no reason of a refusal either: a request of plain HTTP has the placeholder of
 // a secret, which is replaced inside of TLS only.
 const Unencrypted policy.Reason = "unencrypted"

@@ -43,14 +43,15 @@ func TestGate_UnresolvedIsNotRefused(t *testing.T) {
 		notes[fmt.Sprintf("%s:%d %s", r.Host, r.Port, r.Reason)] = r.Text
 	}
 	for key, text := range map[string]string{
-		"gone.example.org:0 unresolved": unresolved, "gone.example.org:80 unresolved": unresolved, "gone.example.org:443 unresolved": unresolved,
+		"closed.example.org:443 unreachable": "Glovebox could not connect to closed.example.org:443: connection refused. The policy allows it; the host is down, or nothing listens at this port.",
+		"gone.example.org:0 unresolved":      unresolved, "gone.example.org:80 unresolved": unresolved, "gone.example.org:443 unresolved": unresolved,
 	} {
 		if notes[key] != text {
 			t.Errorf("note %s: got %q, want %q", key, notes[key], text)
 		}
 	}
-	if len(notes) != 4 {
-		t.Errorf("got the notes %q, want those of gone.example.org and one of evil.example.org", notes)
+	if len(notes) != 5 {
+		t.Errorf("got the notes %q, want those of gone.example.org and one each of closed.example.org and evil.example.org", notes)
 	}
 	doors := map[string]int{}
 	for _, r := range w.recorded() {
