@@ -450,6 +450,9 @@ func pickTemplates(list []template.Info, keys []string) ([]template.Info, error)
 		}
 		switch {
 		case len(found) == 0:
+			if t, err := box.ParseTemplate(key); err == nil && t != "" { // one name may have several, of other flavors and versions
+				return nil, fmt.Errorf("no template %q of your own: built-in templates are removed by their key", key)
+			}
 			return nil, fmt.Errorf("no template %q", key)
 		case len(found) > 1:
 			return nil, fmt.Errorf("%d templates begin with %q", len(found), key)
