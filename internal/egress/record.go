@@ -55,6 +55,9 @@ const Unencrypted policy.Reason = "unencrypted"
 // Misplaced is none, either: a request has the placeholder of a secret where it is not replaced.
 const Misplaced policy.Reason = "misplaced"
 
+// Ranges is none, either: a request for a part of what a host with a secret has got the whole.
+const Ranges policy.Reason = "ranges"
+
 // Reasons of notes about connections that were not refused.
 const (
 	Slowed policy.Reason = "slowed"         // it waits for the limit of bytes

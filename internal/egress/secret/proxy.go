@@ -116,6 +116,8 @@ type session struct {
 	proxy *httputil.ReverseProxy
 	load  *ownerLoad // of the owner
 
+	rangesNoted atomic.Bool
+
 	mu       sync.Mutex
 	closed   bool                   // guarded by mu: no request begins any more
 	requests sync.WaitGroup         // Add is guarded by mu
@@ -261,8 +263,9 @@ func (u *upload) Read(p []byte) (int, error) {
 
 // exchange is what serves a request.
 type exchange struct {
-	host *hostSecrets
-	out  *response
+	host  *hostSecrets
+	out   *response
+	parts bool // the program asked for a part
 }
 
 type exchangeKey struct{}
@@ -309,7 +312,7 @@ func (s *session) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		r.Header.Del("Upgrade")
 	}
 	out := newResponse(w, s.i.bounds, h.mask, s)
-	r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, exchange{h, out}))
+	r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, exchange{h, out, asksForPart(r)}))
 	if r.Body != nil && r.Body != http.NoBody {
 		out.upload = &upload{ReadCloser: r.Body}
 		r.Body = out.upload
@@ -407,7 +410,8 @@ func (s *session) rewrite(pr *httputil.ProxyRequest) {
 
 // modifyResponse prepares a response, before the masking of response.
 func (s *session) modifyResponse(res *http.Response) error {
-	res.Header.Del("Alt-Svc") // other protocols and ports do not come here
+	res.Header.Del("Alt-Svc")       // other protocols and ports do not come here
+	res.Header.Del("Accept-Ranges") // requests lose theirs: a client would resume in vain
 	if res.StatusCode == http.StatusSwitchingProtocols {
 		return checkUpgrade(res)
 	}
@@ -417,6 +421,7 @@ func (s *session) modifyResponse(res *http.Response) error {
 	if err := checkWhole(res); err != nil {
 		return err
 	}
+	s.noteRanges(res)
 	if res.ContentLength < 0 && len(res.TransferEncoding) == 0 && res.ProtoMajor == 1 {
 		exchangeOf(res.Request.Context()).out.unframed = true
 	}

@@ -1,10 +1,13 @@
 package secret
 
 import (
+	"fmt"
 	"mime"
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/glovebox-dev/glovebox/internal/egress"
 )
 
 // formError means that the host answers in a form in which values cannot be found. It is one of a
@@ -51,6 +54,22 @@ func checkWhole(res *http.Response) error {
 		return errCharset
 	}
 	return nil
+}
+
+// asksForPart reports whether a request is for less than the whole resource. Some clients ask for all
+// of it as a range.
+func asksForPart(r *http.Request) bool {
+	ranges := strings.ReplaceAll(r.Header.Get("Range"), " ", "")
+	return r.Method == http.MethodGet && ranges != "" && !strings.EqualFold(ranges, "bytes=0-")
+}
+
+// noteRanges notes once that the program gets the whole resource in place of a part: it may add it to
+// what it has, or read a large file many times.
+func (s *session) noteRanges(res *http.Response) {
+	if res.StatusCode != http.StatusOK || !exchangeOf(res.Request.Context()).parts || s.rangesNoted.Swap(true) {
+		return
+	}
+	s.note(egress.Ranges, fmt.Sprintf("Glovebox left the range out of a request to %s: hosts with a secret give no parts, so the whole answer came. Do not append it to what is there.", s.authority()))
 }
 
 // checkUpgrade returns an error for an upgrade to a protocol in which values cannot be found.

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestServe_AsksForWholeText: a program cannot have the host answer in a form in which the value
@@ -113,4 +114,34 @@ func TestReplace_AbortsStreams(t *testing.T) {
 			t.Errorf("HTTP/2 %v: the note is %q, want %q", h2, got, want)
 		}
 	}
+}
+
+// TestServe_RangeGetsTheWhole: no answer invites a client to resume, and one that asks for a part
+// learns once that it got the whole.
+func TestServe_RangeGetsTheWhole(t *testing.T) {
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.ServeContent(w, r, "", time.Time{}, strings.NewReader("the whole"))
+	})
+	bothVersions(t, h, func(t *testing.T, w *world, c *http.Client) {
+		for _, ranges := range []string{"", "bytes=0-", "bytes=4-", "bytes=5-"} {
+			header := http.Header{}
+			if ranges != "" {
+				header.Set("Range", ranges)
+			}
+			for _, method := range []string{"HEAD", "GET"} {
+				res, body := do(t, c, method, "https://"+apiHost+"/", header, nil)
+				if res.StatusCode != 200 || method == "GET" && body != "the whole" || res.Header.Get("Accept-Ranges") != "" {
+					t.Errorf("%s with range %q: got %d %q, Accept-Ranges %q", method, ranges, res.StatusCode, body, res.Header.Get("Accept-Ranges"))
+				}
+				if got, want := w.noted() != "", ranges > "bytes=4" && (ranges != "bytes=4-" || method == "GET"); got != want {
+					t.Errorf("%s with range %q: noted %q", method, ranges, w.noted())
+				}
+			}
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if len(w.notes) != 1 || !strings.Contains(w.notes[0], apiHost+": hosts with a secret give no parts, so the whole answer came") {
+			t.Errorf("noted %q, want the whole answer once", w.notes)
+		}
+	})
 }
