@@ -3,7 +3,9 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -27,7 +29,56 @@ func (b *recipeBuild) makerOf(ctx context.Context) (*machine.Maker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("from = %q: %w", b.recipe.From, err)
 	}
+	if err := img.CheckShown(b.cfg.StateDir); err != nil {
+		return nil, withHint(fmt.Errorf("from = %q: boxes cannot have this as their file system: %w", b.recipe.From, err), "name a directory with nothing but a root file system")
+	}
 	return b.host.makerWith(b.cfg, img)
+}
+
+// confineFrom returns the image that a recipe of a file in dir names, with an absolute path if it is
+// one on this machine, which has to be below dir: the recipe may come from somebody else, and boxes
+// show what is there.
+func confineFrom(from, dir string) (string, error) {
+	if strings.HasPrefix(from, "./") || strings.HasPrefix(from, "../") {
+		from = filepath.Join(dir, from)
+	} else if kind, rest, ok := strings.Cut(from, ":"); ok && rest != "" && !filepath.IsAbs(rest) &&
+		slices.Contains([]oci.Kind{oci.KindLayout, oci.KindArchive, oci.KindDirectory}, oci.Kind(kind)) {
+		from = kind + ":" + filepath.Join(dir, rest)
+	}
+	// An error of what is no valid name here is one of the build.
+	ref, err := oci.ParseRef(from)
+	if from == recipe.Toolchain || err == nil && ref.Path == "" {
+		return from, nil
+	}
+	path := ref.Path
+	if err != nil {
+		if path = from; !filepath.IsAbs(path) {
+			return from, nil
+		}
+	}
+	within, err := isBelow(path, dir)
+	switch {
+	case err != nil:
+		return "", err
+	case !within:
+		return "", fmt.Errorf("from: %.80q is outside of the directory of the recipe: copy it there, or give the recipe on the command line, with --from", from)
+	}
+	return from, nil
+}
+
+// isBelow reports whether a path is dir or below it, also through links.
+func isBelow(path, dir string) (bool, error) {
+	real, err := filepath.EvalSymlinks(path)
+	if errors.Is(err, fs.ErrNotExist) { // using it fails
+		real, err = path, nil
+	} else if err == nil {
+		dir, err = filepath.EvalSymlinks(dir)
+	}
+	if err != nil {
+		return false, err
+	}
+	rel, err := filepath.Rel(dir, real)
+	return err == nil && filepath.IsLocal(rel), nil
 }
 
 // makerWith returns a Maker with an image other than that of the settings, and notes what

@@ -120,8 +120,8 @@ func (o *recipeOptions) fromFile(cfg *config.Config, names []string) ([]*recipeB
 		if r == nil {
 			return nil, fmt.Errorf("%s has no template %q: it has %s", path, name, strings.Join(all, ", "))
 		}
-		if strings.HasPrefix(r.From, "./") || strings.HasPrefix(r.From, "../") {
-			r.From = filepath.Join(dir, r.From)
+		if r.From, err = confineFrom(r.From, dir); err != nil {
+			return nil, file.Locate(err, name, "from", -1)
 		}
 		copies, err := resolveCopies(file, name, dir, cfg.Volumes)
 		if err != nil {

@@ -97,6 +97,15 @@ func (img *Image) Remember(stateDir string) error {
 	return nil
 }
 
+// CheckShown returns an error if Recall would not use the image, since its directory shows more of
+// the host than an image may: nothing made with it could be used later.
+func (img *Image) CheckShown(stateDir string) error {
+	if img.Root.Tree == nil || img.Root.Tree.File != "" {
+		return nil
+	}
+	return checkTree(img.Root.Tree, stateDir)
+}
+
 // Recall finds an image that was remembered below stateDir by its key, whatever
 // the settings and PATH are now. Its interpreter for language has to be there still;
 // others that are gone are left out. Recall does not check that files are still
