@@ -34,7 +34,7 @@ var reportedFailure = lazyregexp.New(`(?m)^(?:ERROR: No matching distribution fo
 // noNetworkAgain that for further failures in the same box.
 const (
 	noNetwork = "Boxes have no network: downloads and installs from a package index fail, and so does every retry. " +
-		"Use what is installed (python -m pip list, npm ls -g), upload the files (pip install ./x.whl works), or ask the operator of this server for a library or a network (--network %s)."
+		"Use what is installed (python -m pip list, npm ls -g), upload the files (pip install ./x.whl works), or ask the operator of this server for a library or a network (%s)."
 	noNetworkAgain = "Boxes have no network: retries fail as well."
 )
 
@@ -129,8 +129,8 @@ var missingModule = lazyregexp.New(`(?m)^ModuleNotFoundError: No module named '(
 	`|\bCannot find (?:module|package) '(@?\w[\w./-]{0,100})'`)
 
 // moduleNote returns the note about a module that is not installed, "" if none is
-// missing. allowed lists what the box can reach.
-func (b *Box) moduleNote(stderr string, allowed []string) string {
+// missing.
+func (b *Box) moduleNote(stderr string, n networkState) string {
 	found := missingModule().FindStringSubmatch(stderr)
 	if found == nil {
 		return ""
@@ -139,13 +139,13 @@ func (b *Box) moduleNote(stderr string, allowed []string) string {
 	if b.modulesNoted.Swap(true) {
 		return fmt.Sprintf("The module '%s' was not found either.", name)
 	}
-	if len(allowed) > 0 {
-		if index := indexes[found[3] != ""]; !index.in(allowed) {
-			return fmt.Sprintf("The module '%s' was not found, and the network of this box does not have %s: %s; everything else is refused. Upload it, use what is there (%s), or ask the operator of this server for %s (--network %s).",
-				name, index.name, strings.Join(allowed, ", "), index.list, index.name, index.preset)
+	if len(n.allowed) > 0 {
+		if index := indexes[found[3] != ""]; !index.in(n.allowed) {
+			return fmt.Sprintf("The module '%s' was not found, and the network of this box does not have %s: %s; everything else is refused. Upload it, use what is there (%s), or ask the operator of this server for %s (%s).",
+				name, index.name, strings.Join(n.allowed, ", "), index.list, index.name, n.allow(index.preset))
 		}
 		return fmt.Sprintf("The module '%s' was not found. Network: %s; everything else is refused. Install it from there (python -m pip install, npm install), upload it, or use what is there (help('modules'), npm ls -g).",
-			name, strings.Join(allowed, ", "))
+			name, strings.Join(n.allowed, ", "))
 	}
 	have := "boxes have"
 	if len(b.limits) > 0 {
@@ -321,7 +321,7 @@ func mentions(line, dir string) bool {
 func (b *Box) hints(notes []string, o outcome, n networkState) []string {
 	network, module := "", o.libraryNote()
 	if module == "" {
-		module = b.moduleNote(o.stderr, n.allowed)
+		module = b.moduleNote(o.stderr, n)
 	}
 	switch {
 	case len(n.notes) > 0 || !o.networkFailed():
@@ -332,7 +332,7 @@ func (b *Box) hints(notes []string, o outcome, n networkState) []string {
 	case len(b.limits) > 0:
 		network = b.noNetworkByLimit()
 	default:
-		network = fmt.Sprintf(noNetwork, o.presets())
+		network = fmt.Sprintf(noNetwork, n.allow(o.presets()))
 		if b.networkNoted.Swap(true) {
 			network = noNetworkAgain
 		}

@@ -255,7 +255,7 @@ func TestModuleNote(t *testing.T) {
 		"ModuleNotFoundError: No module named '" + strings.Repeat("x", 1000) + "'\n":                 "",
 	} {
 		var b Box
-		first, second := b.moduleNote(stderr, nil), b.moduleNote(stderr, nil)
+		first, second := b.moduleNote(stderr, networkState{}), b.moduleNote(stderr, networkState{})
 		if want == "" {
 			if first != "" {
 				t.Errorf("%.80q: got %q, want no note", stderr, first)
@@ -363,7 +363,7 @@ func TestHints_NetworkNoteInFullOncePerBox(t *testing.T) {
 	const code = "raise OSError('[Errno -3] Temporary failure in name resolution')"
 	for _, id := range []string{"a", "b"} {
 		b := f.session(t, "", id)
-		if res := run(t, b, code); len(res.Notes) != 1 || res.Notes[0] != fmt.Sprintf(noNetwork, "pypi,npm") {
+		if res := run(t, b, code); len(res.Notes) != 1 || res.Notes[0] != fmt.Sprintf(noNetwork, "--network pypi,npm") {
 			t.Errorf("box %s: got the notes %q, want that there is no network", id, res.Notes)
 		}
 		if res := run(t, b, code); len(res.Notes) != 1 || res.Notes[0] != noNetworkAgain {
@@ -390,7 +390,7 @@ func TestModuleNote_IndexIsNotAllowed(t *testing.T) {
 		{node, []string{"registry.npmjs.org"}, ""},
 	} {
 		var b Box
-		got := b.moduleNote(c.stderr, c.allowed)
+		got := b.moduleNote(c.stderr, networkState{allowed: c.allowed})
 		if c.want == "" && !strings.Contains(got, "Install it from there") || !strings.Contains(got, c.want) || c.want != "" && strings.Contains(got, "install") {
 			t.Errorf("%s, allowed %q: got %q, want %q", c.stderr, c.allowed, got, c.want)
 		}

@@ -43,6 +43,9 @@ type Network interface {
 	// Allowed lists what the programs can reach, in words for people. It is empty if the
 	// network is off.
 	Allowed() []string
+	// Where says where the operator allows hosts to the box, in words for people: in the
+	// setting --network, or in a section of a file.
+	Where() string
 	// Active reports whether bytes have been transferred in the last seconds.
 	Active() bool
 	// Take returns the refused connections since the last call: some dozens of
@@ -155,6 +158,10 @@ func (n *network) refresh(ctx context.Context) error {
 	return n.send(ctx)
 }
 
+// elsewhereLocked reports whether another place than the setting allows hosts, which the agent's own
+// text about a network that is off names.
+func (n *network) elsewhereLocked() bool { return n.current != nil && n.current.Where() != usualWhere }
+
 // send sends the settings to the agent, unless it has them, or has no network and gets none
 // for the usual reason.
 func (n *network) send(ctx context.Context) error {
@@ -170,7 +177,7 @@ func (n *network) send(ctx context.Context) error {
 	if n.current != nil {
 		settings = n.current.Settings()
 	}
-	needed := settings.On || n.on || n.limited
+	needed := settings.On || n.on || n.limited || n.elsewhereLocked()
 	n.mu.Unlock()
 	var err error
 	if needed {
@@ -224,9 +231,22 @@ func (n *network) active() bool {
 // A networkState is the network of a box as the result of a call describes it.
 type networkState struct {
 	allowed []string  // empty: off
+	where   string    // of Network.Where; "": the setting
 	refused []Refusal // since the last result, the most frequent ones
 	more    int       // further refused destinations, which refused omits
 	notes   []string  // for the model
+}
+
+// usualWhere is the setting that allows hosts to all owners.
+const usualWhere = "--network"
+
+// allow says with what the operator allows presets. The setting has no effect on boxes that a section
+// of a file is for.
+func (s networkState) allow(presets string) string {
+	if s.where == "" || s.where == usualWhere {
+		return usualWhere + " " + presets
+	}
+	return s.where + ": " + presets
 }
 
 // take returns the refused connections since the last call.
@@ -238,7 +258,7 @@ func (n *network) take() networkState {
 	n.mu.Lock()
 	on, old := n.on, n.old
 	n.mu.Unlock()
-	var state networkState
+	state := networkState{where: current.Where()}
 	all := current.Take()
 	state.more = max(0, len(all)-maxRefusals)
 	for _, r := range all[:len(all)-state.more] {

@@ -88,6 +88,7 @@ func (*entry) Serve(context.Context, protocol.Dial, net.Conn) error { return err
 func (*entry) Settings() protocol.Network                           { return protocol.Network{} }
 func (*entry) Changed() <-chan struct{}                             { return nil }
 func (*entry) Allowed() []string                                    { return nil }
+func (*entry) Where() string                                        { return usualWhere }
 
 func (e *entry) Active() bool {
 	e.ledger.mu.Lock()
@@ -308,6 +309,37 @@ func TestNetwork_NoneBeforeTheOwner(t *testing.T) {
 	defer nets.mu.Unlock()
 	if len(nets.opened) != 0 {
 		t.Errorf("a machine without an owner opened %v", nets.opened)
+	}
+}
+
+// Where a section of a file is for the box, the setting --network has no effect, and no note names it.
+func TestHints_NamesTheSection(t *testing.T) {
+	f := newFixture(t, nil)
+	b := f.session(t, "bob", "x")
+	n := networkState{where: "the section [default] in --network-file"}
+	o := outcome{failed: true, source: "pip install polars", stderr: "ERROR: No matching distribution found for polars"}
+	if notes := b.hints(nil, o, n); len(notes) != 1 || !strings.HasSuffix(notes[0], "a network (the section [default] in --network-file: pypi,npm).") {
+		t.Errorf("without a network: got %q", notes)
+	}
+	n.allowed = []string{"npm"}
+	missing := outcome{failed: true, stderr: "ModuleNotFoundError: No module named 'polars'"}
+	if notes := b.hints(nil, missing, n); len(notes) != 1 || !strings.HasSuffix(notes[0], "for PyPI (the section [default] in --network-file: pypi).") {
+		t.Errorf("without the index: got %q", notes)
+	}
+}
+
+type placed struct {
+	entry
+	where string
+}
+
+func (p *placed) Where() string { return p.where }
+
+func TestNetwork_SendsWhereItIsElsewhere(t *testing.T) {
+	for where, want := range map[string]bool{usualWhere: false, "the section [default] in --network-file": true} {
+		if got := (&network{current: &placed{where: where}}).elsewhereLocked(); got != want {
+			t.Errorf("%s: got %v, want %v", where, got, want)
+		}
 	}
 }
 

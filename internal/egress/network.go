@@ -85,7 +85,7 @@ func (n *Network) Allowed() []string { return n.policies().Allowed() }
 func (n *Network) Settings() protocol.Network {
 	set := n.policies()
 	if !set.On() {
-		notice := "Glovebox: this box has no network; its operator can allow hosts with " + n.where()
+		notice := "Glovebox: this box has no network; its operator can allow hosts with " + n.Where()
 		if v := set.Decide("", 0); n.narrowed(v) {
 			notice = "Glovebox: " + offText(v)
 		}

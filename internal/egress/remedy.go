@@ -35,7 +35,7 @@ func (n *Network) remedy(host string, port uint16, v policy.Verdict) string {
 	if v.Layer == LayerTemplate || v.Layer == LayerBox {
 		return fmt.Sprintf("Do not retry or work around it; the network of this %s is narrower than what the operator allows.", v.Layer)
 	}
-	text := "Do not retry or work around it; the operator can add it to " + n.where() + ": " + entryFor(host, port)
+	text := "Do not retry or work around it; the operator can add it to " + n.Where() + ": " + entryFor(host, port)
 	if port != 0 && port != 80 && port != 443 {
 		text += fmt.Sprintf(" (for other protocols than TLS and HTTP: tcp://%s)", shown(host, port))
 	}
@@ -57,8 +57,8 @@ func (n *Network) alsoNarrowed(host string, port uint16) (text string) {
 	return text
 }
 
-// where says where the operator allows hosts to the box.
-func (n *Network) where() string {
+// Where says where the operator allows hosts to the box.
+func (n *Network) Where() string {
 	if n.gate.opts.Where == nil {
 		return setting
 	}
@@ -70,7 +70,7 @@ const setting = "--network"
 
 // allowOff says how the operator can allow a destination to a box without a network.
 func (n *Network) allowOff(host string, port uint16) string {
-	if where := n.where(); where != setting {
+	if where := n.Where(); where != setting {
 		return fmt.Sprintf("the operator can add it to %s: %s", where, entryFor(host, port))
 	}
 	return fmt.Sprintf("the operator can allow it with: %s %s", setting, entryFor(host, port))

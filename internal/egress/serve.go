@@ -205,5 +205,5 @@ func (n *Network) refuseProtocol(t target, v policy.Verdict, cause string) {
 		return
 	}
 	n.refuse(refusal{door: t.door, host: t.host, port: t.port, reason: Protocol,
-		text: fmt.Sprintf("Glovebox refused %s: the program %s; the operator can allow other protocols by adding to %s: tcp://%s", t, cause, n.where(), t)}, v)
+		text: fmt.Sprintf("Glovebox refused %s: the program %s; the operator can allow other protocols by adding to %s: tcp://%s", t, cause, n.Where(), t)}, v)
 }
