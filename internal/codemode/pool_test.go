@@ -369,6 +369,7 @@ func TestPool_neverEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, _, most := hanging(t, 2, map[string]time.Duration{"alice": time.Hour})
 		inUse(t, p, "alice")()
+		time.Sleep(time.Second) // those of alice are the first to make room
 		for range 20 {
 			begun := time.Now()
 			for _, owner := range []string{"bob", "carol", "dave"} {

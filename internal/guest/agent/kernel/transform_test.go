@@ -104,9 +104,9 @@ func TestTransform_StandardLibrary(t *testing.T) {
 // unit is a text of growing size: prefix, repeated part, suffix.
 type unit [3]string
 
-// linear is how much longer sixteen times the text may take: sixteen times, and more
-// for memory beyond the caches; quadratic work takes 256 times as long.
-const linear = 80
+// linear is how much longer sixteen times the text may take: sixteen times, and several times
+// that for memory beyond the caches; quadratic work takes 256 times as long.
+const linear = 128
 
 func TestTransform_IsLinear(t *testing.T) {
 	h := transformer(t, pythons(t)[0])
