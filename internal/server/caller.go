@@ -53,8 +53,8 @@ func (c *caller) has(want auth.Scope) bool { return c.id == nil || c.id.Scopes.H
 // stdioCaller is the process that started the server as its child.
 var stdioCaller = &caller{remote: "stdio"}
 
-// nobody is the caller of a request without a known source. It has no scopes.
-var nobody = &caller{id: &auth.Identity{Owner: "nobody"}, remote: "unknown"}
+// unknownCaller makes the requests whose source is not known. It has no scopes.
+var unknownCaller = &caller{id: &auth.Identity{Owner: "nobody"}, remote: "unknown"}
 
 type pipedKey struct{}
 
@@ -70,7 +70,7 @@ func callerOf(ctx context.Context, req mcp.Request) *caller {
 	if ctx.Value(pipedKey{}) != nil {
 		return stdioCaller
 	}
-	return nobody
+	return unknownCaller
 }
 
 type callerKey struct{}

@@ -33,7 +33,7 @@ func (s *Server) exchange(w http.ResponseWriter, r *http.Request, m *postBody, t
 		return
 	}
 
-	c, end, err := s.connect(callerIn(r).owner(), m, to, direct != nil)
+	c, end, err := s.connect(callerIn(r).party(), m, to, direct != nil)
 	if err != nil {
 		s.log.Error("connect a session", logkey.Error, err)
 		s.refuse(w, http.StatusInternalServerError, m.ID, jsonrpc.CodeInternalError, "Internal error")
@@ -128,7 +128,7 @@ func (b *postBody) requests() (n int) {
 // Direct calls without a session need none. The caller calls end when the answers are
 // written or the client has disconnected: end waits for the handlers of a connection
 // without a session, and ends the calls that still have no answer.
-func (s *Server) connect(owner string, m *postBody, to target, direct bool) (c *conn, end func(), err error) {
+func (s *Server) connect(p party, m *postBody, to target, direct bool) (c *conn, end func(), err error) {
 	switch {
 	case m.session != nil:
 		return m.session.conn, func() {}, nil
@@ -136,7 +136,7 @@ func (s *Server) connect(owner string, m *postBody, to target, direct bool) (c *
 		return nil, func() {}, nil
 	case m.Method == initialize && !to.modern:
 		c = s.newConn(s.newSessionID(rand.Text()), false)
-		s.replay.open(c.session, owner)
+		s.replay.open(c.session, p)
 		own := newStream("", c.session, "", 1, s.replay)
 		own.queued = true
 		c.setOwn(own)

@@ -29,7 +29,7 @@ type replay struct {
 }
 
 type history struct {
-	owner  string
+	party  party
 	bytes  int
 	events []event        // oldest first
 	last   map[string]int // by stream: the index of its newest event, kept or evicted
@@ -46,16 +46,16 @@ func newReplay(limit int) *replay {
 	return &replay{limit: limit, total: replayTotal * limit, sessions: make(map[string]*history), owners: make(map[string]int)}
 }
 
-// open begins the history of a session of an owner.
-func (r *replay) open(session, owner string) {
+// open begins the history of a session of a party.
+func (r *replay) open(session string, p party) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.sessions[session] = &history{owner: owner, last: make(map[string]int)}
+	r.sessions[session] = &history{party: p, last: make(map[string]int)}
 }
 
 // append keeps an event, and evicts older events to stay within the limits: first those
 // of the session, then those of the owner with the most bytes, in that owner's sessions
-// with the most bytes. The newest event of a session may exceed the session's limit. Only
+// with the most bytes, of readers before others. The newest event of a session may exceed the session's limit. Only
 // the limit of all sessions evicts it, after all older events of its owner, and never the
 // event that append was called with: memory may exceed that limit by this one event. append
 // ignores sessions that are not open.
@@ -103,13 +103,13 @@ func (r *replay) evictLocked(h *history) {
 func (r *replay) countLocked(h *history, bytes int) {
 	h.bytes += bytes
 	r.bytes += bytes
-	if r.owners[h.owner] += bytes; r.owners[h.owner] == 0 {
-		delete(r.owners, h.owner)
+	if r.owners[h.party.owner] += bytes; r.owners[h.party.owner] == 0 {
+		delete(r.owners, h.party.owner)
 	}
 }
 
-// largestLocked returns the session that loses an event: of the owner with the most bytes,
-// the session with the most bytes of those with more than one event or, without such a
+// largestLocked returns the session that loses an event: of the owner with the most bytes, a
+// session of readers if there is one, and of those the session with the most bytes of those with more than one event or, without such a
 // session, of those with one event. It is nil if none but that of current has events.
 func (r *replay) largestLocked(current *history) (most *history) {
 	for _, h := range r.sessions {
@@ -122,8 +122,9 @@ func (r *replay) largestLocked(current *history) (most *history) {
 			continue
 		}
 		if cmp.Or(
-			cmp.Compare(r.owners[h.owner], r.owners[most.owner]),
-			cmp.Compare(h.owner, most.owner), // of owners with as many bytes, always the same one
+			cmp.Compare(r.owners[h.party.owner], r.owners[most.party.owner]),
+			cmp.Compare(h.party.owner, most.party.owner), // of owners with as many bytes, always the same one
+			cmp.Compare(rank(h.party.reader), rank(most.party.reader)),
 			cmp.Compare(min(len(h.events), 2), min(len(most.events), 2)),
 			cmp.Compare(h.bytes, most.bytes),
 		) > 0 {
@@ -131,6 +132,13 @@ func (r *replay) largestLocked(current *history) (most *history) {
 		}
 	}
 	return most
+}
+
+func rank(reader bool) int {
+	if reader {
+		return 1
+	}
+	return 0
 }
 
 // forget drops the indexes of streams without events when there are many. To a client

@@ -10,7 +10,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/server/tools"
 )
 
-// Tools list the named templates of their owner, of nobody else, with and without a network,
+// Tools list the named templates of their owner, and not those of other owners, with and without a network,
 // in each era of the protocol.
 func TestTemplates_AreListed(t *testing.T) {
 	const listed = `template of a new session: data (python: polars and duckdb), web (javascript)"`
@@ -28,9 +28,9 @@ func TestTemplates_AreListed(t *testing.T) {
 				return nil
 			}
 		})
-		for who, want := range map[string]bool{"alice": true, "bob": false} {
-			if _, body := do(t, "POST", url, p.as(who), rpc("tools/list", "{}")); strings.Contains(body, listed) != want || strings.Contains(body, "data (") != want {
-				t.Errorf("network %t: tools/list of %s has the templates: %t, want %t", online, who, !want, want)
+		for owner, want := range map[string]bool{"alice": true, "bob": false} {
+			if _, body := do(t, "POST", url, p.as(owner), rpc("tools/list", "{}")); strings.Contains(body, listed) != want || strings.Contains(body, "data (") != want {
+				t.Errorf("network %t: tools/list of %s has the templates: %t, want %t", online, owner, !want, want)
 			}
 		}
 	}

@@ -19,8 +19,8 @@ func hasReader(ctx context.Context) bool {
 
 type onlyReadsKey struct{}
 
-// OnlyReads returns a context for calls of callers who may run no code. They see what happened to a
-// box, and those who may run code are told all the same.
+// OnlyReads returns a context for calls of callers who may not run code. Their calls do not use up
+// what a box reports once: the next call of a caller who may run code still reports it.
 func OnlyReads(ctx context.Context) context.Context {
 	return context.WithValue(ctx, onlyReadsKey{}, true)
 }
