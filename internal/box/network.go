@@ -242,11 +242,11 @@ const usualWhere = "--network"
 
 // allow says with what the operator allows presets. The setting has no effect on boxes that a section
 // of a file is for.
-func (s networkState) allow(presets string) string {
-	if s.where == "" || s.where == usualWhere {
+func (n networkState) allow(presets string) string {
+	if n.where == "" || n.where == usualWhere {
 		return usualWhere + " " + presets
 	}
-	return s.where + ": " + presets
+	return n.where + ": " + presets
 }
 
 // take returns the refused connections since the last call.
