@@ -13,8 +13,9 @@
 //   attack   the page sends calls to every name of this machine, in every way that pages
 //            have, and can read nothing.
 //
-// CHROMIUM in the environment is the browser's path. Exits 3 with the outcomes if an attack
-// succeeded, and 1 with the reason on the first thing else that is not as expected.
+// CHROMIUM in the environment is the browser's path. Exits 3 with the outcomes, each after
+// its PAGE, if attacks succeeded, and 1 with the reason on the first thing else that is not as
+// expected.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
@@ -81,7 +82,7 @@ async function rebound(address) {
   await page.setContent(await readFile('page.html', 'utf8'));
   const { open: found } = await page.evaluate((urls) => window.attack(urls), [address]);
   // The page may read why it is refused.
-  succeeded(found.filter((outcome) => !outcome.endsWith(': read 403')));
+  if (succeeded(address, found.filter((outcome) => !outcome.endsWith(': read 403')))) return;
   assert.equal(status, 403);
   const got = await page.evaluate(async (u) => {
     const r = await fetch(u, {
@@ -95,15 +96,13 @@ async function rebound(address) {
   assert.match(got[1], /Host/);
 }
 
-// succeeded ends the program if attacks had outcomes.
-function succeeded(outcomes) {
-  if (outcomes.length === 0) return;
-  console.error(outcomes.join('\n'));
+// succeeded reports the outcomes that attacks of a page had, and whether there were any.
+function succeeded(address, outcomes) {
+  if (outcomes.length === 0) return false;
+  console.error(outcomes.map((outcome) => `${address} ${outcome}`).join('\n'));
   process.exitCode = 3;
-  throw new Done();
+  return true;
 }
-
-class Done extends Error {}
 
 // names returns the endpoint by every name that leads to this machine.
 function names() {
@@ -115,7 +114,7 @@ function names() {
 async function attack(address) {
   const { page } = await open(address);
   const { open: found, tried } = await page.evaluate((urls) => window.attack(urls), names());
-  succeeded(found);
+  succeeded(address, found);
   assert.ok(tried > 100);
 }
 
@@ -123,8 +122,6 @@ try {
   for (let i = 0; i < steps.length; i += 2) {
     await { use, refused, rebound, attack }[steps[i]](steps[i + 1]);
   }
-} catch (err) {
-  if (!(err instanceof Done)) throw err;
 } finally {
   await browser.close();
   await rm(profile, { recursive: true, force: true });

@@ -2,10 +2,12 @@
 package scripts
 
 import (
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -87,47 +89,62 @@ func TestBenchNode_Version(t *testing.T) {
 }
 
 // The tests that scripts/test runs as one user only exist, in packages that it runs as both.
+// No other package has a test of that name, which would run as neither.
 func TestTest_RunsOnceWhatExists(t *testing.T) {
 	script, err := os.ReadFile("test")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var sources string
-	for _, dir := range []string{"../e2e", "../internal/cli", "../internal/engine/gvisor"} {
-		files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
-		if err != nil {
-			t.Fatal(err)
+	both := []string{"../e2e", "../internal/cli", "../internal/engine/gvisor", "../internal/guest/agent/isolated"}
+	packages := make(map[string][]string) // with a test, by its name
+	tests := regexp.MustCompile(`(?m)^func (Test\w+)\(t \*testing\.T\) \{`)
+	err = filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return err
 		}
-		for _, file := range files {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			sources += string(text)
+		text, err := os.ReadFile(path)
+		for _, m := range tests.FindAllStringSubmatch(string(text), -1) {
+			packages[m[1]] = append(packages[m[1]], filepath.Dir(path))
 		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 	seen := make(map[string]bool)
-	for _, list := range []string{"once_as_root", "once_as_user"} {
+	for _, list := range []string{"once_as_root", "once_as_user", "once_over_directory"} {
 		text := regexp.MustCompile(`(?s)\n` + list + `=\((.*?)\n\)`).FindSubmatch(script)
 		if text == nil {
 			t.Fatalf("scripts/test has no list %s", list)
 		}
-		names := strings.Fields(string(text[1]))
+		expanded, err := exec.Command("bash", "-c", "echo "+strings.Join(strings.Fields(string(text[1])), " ")).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := strings.Fields(string(expanded))
 		if len(names) < 5 {
 			t.Errorf("%s has the names %q, want those of several tests", list, names)
 		}
 		for _, name := range names {
 			if seen[name] {
-				t.Errorf("%s is left out as both users", name)
+				t.Errorf("%s is left out twice", name)
 			}
 			seen[name] = true
-			test, script, _ := strings.Cut(name, "/")
-			if !strings.Contains(sources, "\nfunc "+test+"(t *testing.T) {") {
-				t.Errorf("%s is no test of e2e, internal/cli or internal/engine/gvisor", test)
+			test, sub, _ := strings.Cut(name, "/")
+			if len(packages[test]) == 0 {
+				t.Errorf("%s is no test", test)
 			}
-			if script != "" {
-				if _, err := os.Stat("../internal/cli/testdata/script/" + script + ".txtar"); err != nil {
+			for _, pkg := range packages[test] {
+				if !slices.Contains(both, pkg) && test != "TestScripts" {
+					t.Errorf("%s is also a test of %s, which scripts/test runs as one user only", test, pkg)
+				}
+			}
+			if test == "TestScripts" {
+				if _, err := os.Stat("../internal/cli/testdata/script/" + sub + ".txtar"); err != nil {
 					t.Errorf("%s: %v", name, err)
+				}
+				if _, err := os.Stat("../internal/cli/mcpcli/testdata/script/" + sub + ".txtar"); err == nil {
+					t.Errorf("%s is also a test of internal/cli/mcpcli, which scripts/test runs as one user only", name)
 				}
 			}
 		}

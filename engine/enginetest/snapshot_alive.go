@@ -194,7 +194,7 @@ func testSnapshotBusy(t *tester) {
 	// An interrupt that comes before the code runs would be lost.
 	t.eventually("run is under way", func() bool { return out.stdout() != "" })
 	_, pauses := engine.As[engine.Pauser](t.e)
-	for round := range 3 {
+	for round := range 2 {
 		s := b.snapshot()
 		// Two busy guests leave so little of two processors to the engine that a restore
 		// takes ten times as long. Once is enough to see that it comes about.

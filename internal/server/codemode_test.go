@@ -93,8 +93,8 @@ func textOf(res *mcp.CallToolResult) string {
 	return text
 }
 
-// TestCodeMode calls tools from code in boxes, in each era of the protocol.
-func TestCodeMode(t *testing.T) {
+// TestCodeMode_ToolsOfServer calls tools from code in boxes, in each era of the protocol.
+func TestCodeMode_ToolsOfServer(t *testing.T) {
 	boxes := withBoxes(t, nil)
 	_, url := serve(t, func(o *Options) {
 		boxes(o)
