@@ -39,11 +39,15 @@ func TestServe_UpgradeWithBody(t *testing.T) {
 }
 
 // TestServe_InformationalResponses: those of the host do not reach the program. net/http may still encode
-// their headers after it was told to write them, while ReverseProxy clears them.
+// their headers after it was told to write them, while ReverseProxy clears them. HTTP/2 has no upgrades, so
+// that 101 is one of them.
 func TestServe_InformationalResponses(t *testing.T) {
 	h := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		rw.Header().Set("Link", "</style.css>")
 		rw.WriteHeader(http.StatusEarlyHints)
+		if r.ProtoMajor == 2 {
+			rw.WriteHeader(http.StatusSwitchingProtocols)
+		}
 		rw.Header().Del("Link")
 		io.WriteString(rw, "answer")
 	})

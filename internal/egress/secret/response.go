@@ -71,9 +71,10 @@ func (r *response) end() int64 {
 func (r *response) Header() http.Header { return r.w.Header() }
 
 // WriteHeader implements http.ResponseWriter. It drops informational responses, which no program
-// needs: net/http may still read their headers when it returns, and ReverseProxy clears them.
+// needs: net/http may still read their headers when it returns, and ReverseProxy clears them. Over HTTP/2,
+// 101 is one of them. Over HTTP/1.1, the head of an upgrade is written after Hijack.
 func (r *response) WriteHeader(status int) {
-	if status < http.StatusOK && status != http.StatusSwitchingProtocols {
+	if status < http.StatusOK {
 		return
 	}
 	r.maskHeader()
