@@ -181,3 +181,28 @@ func TestServe_RequestsOfOwner(t *testing.T) {
 		}
 	}
 }
+
+// TestServe_InvalidStatus: an answer with a status that is none of HTTP does not reach the program. Below 100,
+// it is no informational response, which is dropped, and net/http would write its headers as they are.
+func TestServe_InvalidStatus(t *testing.T) {
+	for _, status := range []string{"000", "042", "099"} {
+		h := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			c, _, err := http.NewResponseController(rw).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer c.Close()
+			fmt.Fprintf(c, "HTTP/1.1 %s Echo\r\nX-Echo: %s\r\nContent-Length: 4\r\n\r\nbody", status, r.Header.Get("Authorization"))
+		})
+		for _, http2 := range []bool{false, true} {
+			w := newWorld(t, h)
+			w.host.TLS.NextProtos = []string{"http/1.1"}
+			res, body := get(t, w.client(box, apiHost, http2), "https://"+apiHost+"/", "Bearer "+w.placeholder(box, "API_TOKEN"))
+			if res.StatusCode != http.StatusBadGateway {
+				t.Errorf("%s: %s %q, want 502", status, res.Status, body)
+			}
+			checkClean(t, "the answer with the status "+status, fmt.Sprint(res.Header, body))
+		}
+	}
+}

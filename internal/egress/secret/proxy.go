@@ -48,6 +48,9 @@ const (
 // meanwhile.
 var ErrNotWanted = errors.New("there is no secret for this host")
 
+// errStatus means that a host answers with a status that is none of HTTP.
+var errStatus = errors.New("the status of the answer is invalid")
+
 // Serve implements egress.Interceptor. It speaks HTTP/1.1 and HTTP/2 with the program as
 // host, and with the host as the program. It closes c.
 func (i *Interceptor) Serve(ctx context.Context, b egress.Box, host string, port uint16, c net.Conn, dial func(context.Context) (net.Conn, error), note func(why policy.Reason, text string)) error {
@@ -414,6 +417,9 @@ func (s *session) modifyResponse(res *http.Response) error {
 	res.Header.Del("Accept-Ranges") // requests lose theirs: a client would resume in vain
 	if res.StatusCode == http.StatusSwitchingProtocols {
 		return checkUpgrade(res)
+	}
+	if res.StatusCode < http.StatusOK || res.StatusCode > 999 {
+		return errStatus // net/http would not write it, and its headers would not be masked
 	}
 	if res.Request.Method == http.MethodHead || res.StatusCode == http.StatusNoContent || res.StatusCode == http.StatusNotModified {
 		return nil // there is no body
