@@ -699,3 +699,19 @@ func TestServe_UpgradeWithBody(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
+
+// TestServe_InformationalResponses: those of the server do not reach the program, which still gets 100 Continue
+// before it sends a body. Both would be written at the same time.
+func TestServe_InformationalResponses(t *testing.T) {
+	server := web(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Link", "</style.css>")
+		w.WriteHeader(http.StatusEarlyHints)
+		w.Header().Del("Link")
+		io.Copy(w, r.Body)
+	})
+	w := newWorld(t, Options{}, []string{"good.example.org"}, "good.example.org:80="+server)
+	got := say(t, w.tcpDoor("good.example.org", 80), "POST / HTTP/1.1\r\nHost: good.example.org\r\nConnection: close\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\nbody")
+	if !strings.HasPrefix(got, "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 ") || !strings.HasSuffix(got, "body") || strings.Contains(got, "Link") {
+		t.Errorf("got %q", got)
+	}
+}
