@@ -77,7 +77,7 @@ func TestReadToken_SessionsOfItsOwn(t *testing.T) {
 }
 
 // TestReadToken_SessionsMakeRoom: sessions of read tokens are at most half of their owner's, end none of
-// use tokens, and make room for those of all owners although they were in use just now.
+// use tokens of their owner, and make room for those although they were in use just now.
 func TestReadToken_SessionsMakeRoom(t *testing.T) {
 	p := newPeople(t)
 	s, url := serve(t, p.options(func(o *Options) { o.Limits.Sessions = 8 })) // 4 of an owner
@@ -111,6 +111,32 @@ func TestReadToken_SessionsMakeRoom(t *testing.T) {
 	}
 	if !lives("alice", oldest) {
 		t.Error("a session of alice made room although one of the reader could")
+	}
+}
+
+// TestReadToken_SessionsOfOtherOwners: at the limit of all sessions, a read token gets one in place of one
+// of an owner with more, also of its use tokens. Use tokens of an owner with more sessions end none of a read
+// token of another owner.
+func TestReadToken_SessionsOfOtherOwners(t *testing.T) {
+	p := newPeople(t)
+	s, url := serve(t, p.options(func(o *Options) { o.Limits.Sessions = 8 })) // 4 of an owner
+	begin := func(who string, want int) header {
+		t.Helper()
+		res, body := do(t, "POST", url, p.as(who), initBody)
+		if res.StatusCode != want {
+			t.Fatalf("a session of %s: %s %s, want %d", who, res.Status, body, want)
+		}
+		return p.as(who, headerSession, res.Header.Get(headerSession))
+	}
+	for range 4 {
+		begin("bob", 200)
+		begin("carol", 200)
+	}
+	first, second := begin("reader", 200), begin("reader", 200)
+	begin("bob", 503) // bob and carol have 3 each, all in use just now
+	begin("carol", 503)
+	if n := s.sessions.count(); n != 8 || !s.sessions.has(first) || !s.sessions.has(second) {
+		t.Errorf("%d sessions, those of the reader: %v and %v", n, s.sessions.has(first), s.sessions.has(second))
 	}
 }
 

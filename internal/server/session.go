@@ -63,33 +63,40 @@ type sessions struct {
 func (ss *sessions) reserve(p party) (release func(), exceeded excess) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	has, all := make(map[party]int), len(ss.live)
+	mine, owners, all := 0, make(map[string]int), len(ss.live)
+	count := func(of party, n int) {
+		owners[of.owner] += n
+		if of == p {
+			mine += n
+		}
+	}
 	for _, s := range ss.live {
-		has[s.party]++
+		count(s.party, 1)
 	}
 	for of, n := range ss.opening {
-		has[of] += n
+		count(of, n)
 		all += n
 	}
-	ofOwner := has[p] + has[party{p.owner, !p.reader}]
 	own := func(s *mcpSession) bool { return s.party == p && s.rested() }
+	more := func(s *mcpSession) int { return owners[s.party.owner] - owners[p.owner] }
 	switch {
-	case ss.each > 0 && p.reader && has[p] >= int(half(int64(ss.each))):
+	case ss.each > 0 && p.reader && mine >= int(half(int64(ss.each))):
 		if !ss.evictLocked(own) {
 			return nil, ownerExcess
 		}
-	case ss.each > 0 && ofOwner >= ss.each:
+	case ss.each > 0 && owners[p.owner] >= ss.each:
 		if !ss.evictLocked(p.evicts(func(s *mcpSession) bool { return s.party.owner == p.owner })) && !ss.evictLocked(own) {
 			return nil, ownerExcess
 		}
 	case all < ss.limit:
-	// Sessions of readers make room first, then the party's own. One of a party that would
-	// still have more sessions than this one makes room even if it was in use just now: else
-	// the party that begins sessions fastest has all of them. Readers evict only readers.
-	case ss.evictLocked(p.evicts(func(*mcpSession) bool { return true })):
+	// Sessions of the owner's readers make room first, then the party's own. One of an owner that
+	// would still have more sessions than this one makes room even if it was in use just now: else
+	// the owner that begins sessions fastest has all of them. Readers evict none of their owner's
+	// others, but those of other owners: else few owners would keep the readers of all others out.
+	case ss.evictLocked(p.evicts(func(s *mcpSession) bool { return s.party.owner == p.owner || more(s) > 1 })):
 	case ss.evictLocked(own):
-	case ss.evictLocked(func(s *mcpSession) bool { return p.sees(s) && has[s.party] > has[p] && s.rested() }):
-	case ss.evictLocked(func(s *mcpSession) bool { return p.sees(s) && has[s.party] > has[p]+1 }):
+	case ss.evictLocked(func(s *mcpSession) bool { return more(s) > 0 && s.rested() }):
+	case ss.evictLocked(func(s *mcpSession) bool { return more(s) > 1 }):
 	default:
 		return nil, totalExcess
 	}
@@ -108,9 +115,6 @@ func (ss *sessions) reserve(p party) (release func(), exceeded excess) {
 func (p party) evicts(match func(*mcpSession) bool) func(*mcpSession) bool {
 	return func(s *mcpSession) bool { return !p.reader && s.party.reader && match(s) }
 }
-
-// sees reports whether a session may be evicted for a party.
-func (p party) sees(s *mcpSession) bool { return s.party.reader || !p.reader }
 
 // rested reports whether the session has been idle for so long that its client is probably
 // not about to use it.
