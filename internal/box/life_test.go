@@ -60,6 +60,9 @@ func TestExpiry_BeforeMaintainerRuns(t *testing.T) {
 	if got := f.List("", ""); len(got) != 0 {
 		t.Errorf("expired boxes are listed: %+v", got)
 	}
+	_, _, err := f.Session(t.Context(), "", SessionOptions{ID: "x", Existing: true})
+	wantCode(t, err, CodeNotFound, "it expired")
+	f.wantIDs(t, "")
 	s2, hold, err := f.Session(t.Context(), "", SessionOptions{ID: "x"})
 	if err != nil || s2 == b || hold.Lost == nil || hold.Lost.Reason != ReasonIdle {
 		t.Fatalf("got %+v, %v; want it made anew", hold, err)

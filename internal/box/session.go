@@ -17,7 +17,7 @@ const maxID = 128
 //
 // Errors: CodeInvalid (bad id, another template or flavor than the session has, no such named
 // template, or a network outside of the policy), CodeUnsupportedLanguage, CodeLimit,
-// CodeNotReady, CodeStartFailed, CodeGone (stopped while starting), CodeCancelled.
+// CodeNotFound (none exists, with opts.Existing), CodeNotReady, CodeStartFailed, CodeGone (stopped while starting), CodeCancelled.
 func (m *Manager) Session(ctx context.Context, owner Owner, opts SessionOptions) (*Box, Hold, error) {
 	const op = "create session"
 	isNew := opts.ID == ""
@@ -52,6 +52,9 @@ func (m *Manager) Session(ctx context.Context, owner Owner, opts SessionOptions)
 		if errNew != nil {
 			return nil, Hold{}, errNew
 		}
+		if opts.Existing {
+			return nil, Hold{}, m.notFound(op, sp.key)
+		}
 		sp.untold = true
 		return m.create(ctx, op, sp)
 	}
@@ -61,11 +64,15 @@ func (m *Manager) Session(ctx context.Context, owner Owner, opts SessionOptions)
 		}
 		return s.hasNetwork(op, network)
 	}}
-	if errNew == nil {
+	if errNew == nil && !opts.Existing {
 		q.make = func() spec { return m.revived(op, sp, template, opts.Named, flavor) }
 	}
 	b, hold, err := m.acquire(ctx, q)
-	if err == nil && b == nil { // a session that exists needs neither its template nor the policy it was made within
+	switch {
+	case err != nil || b != nil: // a session that exists needs neither its template nor the policy it was made within
+	case opts.Existing:
+		err = m.notFound(op, sp.key)
+	default:
 		err = errNew
 	}
 	if err != nil {

@@ -47,6 +47,8 @@ type SessionOptions struct {
 	// Network narrows the network of a new session to presets and hosts. A session that
 	// exists must have been narrowed to the same. nil: it is not narrowed.
 	Network []string
+	// Existing makes no session: without one of that id, the error is CodeNotFound.
+	Existing bool
 }
 
 // ContextOptions describes a new context.

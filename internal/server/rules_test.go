@@ -238,6 +238,24 @@ func TestReadToken_CreatesNoBox(t *testing.T) {
 	}
 }
 
+// TestReadToken_RevivesNoSession: a read of a session that has just expired makes no new one in its place.
+func TestReadToken_RevivesNoSession(t *testing.T) {
+	const idle = 2 * time.Second
+	p := newPeople(t)
+	m := toolstest.Manager(t, func(c *box.Config) { c.IdleTimeout, c.CleanupInterval = idle, idle-time.Millisecond })
+	_, url := serve(t, p.options(func(o *Options) { o.Tools.Boxes = m }))
+	do(t, "POST", url, p.as("alice"), toolCall(1, "execute_code", `{"session_id":"s","code":"1"}`))
+	time.Sleep(idle + idle/10) // it expires before the first check for expired boxes that finds it
+	for _, who := range []string{"reader", "alice"} {
+		if _, body := do(t, "POST", url, p.as(who), toolCall(2, "list_files", `{"session_id":"s"}`)); !strings.Contains(body, "Session not found: s") {
+			t.Errorf("%s: %s", who, body)
+		}
+	}
+	if boxes, err := m.List("token alice", ""); err != nil || len(boxes) > 0 {
+		t.Errorf("there are %+v, %v", boxes, err)
+	}
+}
+
 // TestReadToken_OpenWorld: the scope read does not allow tools that send their arguments
 // to others, although they change nothing.
 func TestReadToken_OpenWorld(t *testing.T) {

@@ -99,7 +99,7 @@ func (c *Call) open(ctx context.Context, w openOptions) (target, error) {
 	case w.existing && !there:
 		return target{}, c.noSession(w.id)
 	default:
-		b.Box, b.Hold, err = c.Boxes.Session(ctx, c.Owner, box.SessionOptions{ID: w.id, Template: template, Named: named, Flavor: flavor, Network: w.network})
+		b.Box, b.Hold, err = c.Boxes.Session(ctx, c.Owner, box.SessionOptions{ID: w.id, Template: template, Named: named, Flavor: flavor, Network: w.network, Existing: w.existing})
 		if err != nil {
 			return target{}, c.suggest(w.id, err)
 		}
