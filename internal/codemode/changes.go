@@ -115,10 +115,12 @@ func isWord(name string) bool {
 }
 
 // uncalled are the tools whose calls ended, with their run or by the program, before their servers
-// got them: while a server was starting, or while a person was asked. The zero value has none.
+// got them: while a server was starting, or while a person was asked. A tool that the run has called
+// besides is none of them. The zero value has none.
 type uncalled struct {
-	mu    sync.Mutex
-	names []string // each once, at most maxChanged and one more; guarded by mu
+	mu     sync.Mutex
+	names  []string        // each once, at most maxChanged and one more; guarded by mu
+	called map[string]bool // tools of which another call may have reached its server; guarded by mu
 }
 
 // add adds the tool of a call; t is empty if it was not known yet.
@@ -130,12 +132,24 @@ func (u *uncalled) add(t Tool, in toolCall) {
 	name = plainName(name)
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if len(u.names) <= maxChanged && !slices.Contains(u.names, name) {
+	if len(u.names) <= maxChanged && !u.called[name] && !slices.Contains(u.names, name) {
 		u.names = append(u.names, name)
 	}
 }
 
-// Uncalled lists the tools of calls that were cancelled before their servers got them, in the form
+// begin notes a call whose server may get it: the tool is not one of those without a call.
+func (u *uncalled) begin(t Tool) {
+	name := plainName(t.dotted())
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.called == nil {
+		u.called = make(map[string]bool)
+	}
+	u.called[name] = true // the budget of the run bounds them
+	u.names = slices.DeleteFunc(u.names, func(n string) bool { return n == name })
+}
+
+// Uncalled lists the tools whose servers got no call, because each was cancelled before, in the form
 // of [Run.Changed] without numbers. It may be called after End.
 func (r *Run) Uncalled() string {
 	r.uncalled.mu.Lock()

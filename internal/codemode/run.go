@@ -237,6 +237,7 @@ func (r *Run) call(ctx context.Context, own *reservation, in toolCall) (value an
 		return nil, r.b.withTool(err, t, l)
 	}
 	made = true
+	r.uncalled.begin(t)
 	called := r.changes.begin(t)
 	if r.b.o.Called != nil {
 		r.b.o.Called(ctx, t)

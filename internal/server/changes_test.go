@@ -45,6 +45,43 @@ func TestCodeMode_UncalledTools(t *testing.T) {
 	}
 }
 
+// once is a diary whose server is gone after its first call.
+type once struct{ diary }
+
+func (o *once) Tools(ctx context.Context, server string) []codemode.Tool {
+	o.mu.Lock()
+	gone := len(o.calls) > 0
+	o.mu.Unlock()
+	if gone {
+		<-ctx.Done()
+		return nil
+	}
+	return o.diary.Tools(ctx, server)
+}
+
+// TestCodeMode_UncalledToolsWereNotCalled: a tool that the program has called is not among those that
+// were not called, although a later call of it was cancelled: a model would repeat the first.
+func TestCodeMode_UncalledToolsWereNotCalled(t *testing.T) {
+	boxes := withBoxes(t, nil)
+	servers := &once{}
+	broker := codemode.New(codemode.Options{Servers: servers, Policy: codemode.Policy{{Decision: codemode.Allow}}})
+	_, url := serve(t, func(o *Options) {
+		boxes(o)
+		o.Toolsets = []string{"sessions"}
+		o.Tools.Code = func(box.Owner) *codemode.Broker { return broker }
+	})
+	res, err := dial(t, url, revision.Modern).CallTool(t.Context(), &mcp.CallToolParams{Name: "execute_code", Arguments: map[string]any{
+		"code": "tools.diary.write(n=1)\ntools.diary.write(n=2)", "timeout": 2,
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := textOf(res)
+	if calls := servers.called(); len(calls) != 1 || !strings.Contains(text, "had called diary.write (1)") || strings.Contains(text, "were not called") {
+		t.Errorf("calls %q: %s", calls, text)
+	}
+}
+
 // TestCodeMode_ChangesBeforeFailure checks that the result of a program which fails half way says
 // what it has changed: a model that repeats it would change that again.
 func TestCodeMode_ChangesBeforeFailure(t *testing.T) {
