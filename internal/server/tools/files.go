@@ -75,7 +75,9 @@ func (c *Call) openFiles(ctx context.Context, id string) (fileSource, error) {
 		return fileSource{}, err
 	}
 	_, notes := describeState(b.Hold, "session")
-	if ctx.Value(onlyReadsKey{}) == nil {
+	if ctx.Value(onlyReadsKey{}) != nil {
+		b.Hold.Settle(false) // now: while this call had the report, others would not get it
+	} else {
 		notes = append(notes, describeInterruption(b.Hold, "session")...)
 	}
 	return fileSource{b, b.ref(), notes, func() {}}, nil

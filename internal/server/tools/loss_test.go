@@ -100,6 +100,27 @@ func TestLoss_OfCancelledCall(t *testing.T) {
 	wantLoss(t, m, "execute_command", `{"command":"true","session_id":"s"}`)
 }
 
+// TestLoss_BesideReaders: callers who may only read keep the report from no call that runs beside
+// theirs.
+func TestLoss_BesideReaders(t *testing.T) {
+	m := toolstest.Manager(t, nil)
+	lose(t, m)
+	if res, err := call(t, m, "upload_file", `{"path":"/proc/x","content":"x","session_id":"s"}`); err == nil && !res.IsError {
+		t.Fatalf("an upload to /proc: got %+v, %v; want a failed call", res, err)
+	}
+	c := &Call{Boxes: m}
+	defer c.release(false)
+	files, err := c.openFiles(OnlyReads(t.Context()), "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer files.close()
+	if len(files.notes) == 0 {
+		t.Error("a caller who reads is not told of the loss")
+	}
+	wantLoss(t, m, "execute_command", `{"command":"true","session_id":"s"}`)
+}
+
 // TestInterrupted_KeepsOutput: the result of a call whose box was hibernated under it has what the
 // program had put out, and does not say that the session has ended.
 func TestInterrupted_KeepsOutput(t *testing.T) {
