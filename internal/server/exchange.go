@@ -25,7 +25,7 @@ func (s *Server) exchange(w http.ResponseWriter, r *http.Request, m *postBody, t
 		return
 	}
 	if m.Kind != envelope.Request {
-		if m.session != nil && !m.session.deliverAll(callerIn(r), r.Header, messages) {
+		if m.session != nil && !m.session.deliverAll(callerIn(r), messages) {
 			s.refuseEnded(w, m.ID)
 			return
 		}
@@ -83,7 +83,7 @@ func (s *Server) exchange(w http.ResponseWriter, r *http.Request, m *postBody, t
 	for i, message := range messages {
 		if cl := calls[i]; cl != nil {
 			message.(*jsonrpc.Request).Extra = cl.extra(r.Header)
-		} else if !c.observe(callerIn(r), r.Header, message) {
+		} else if !c.observe(callerIn(r), message) {
 			continue
 		}
 		if !c.deliver(message) {
@@ -224,9 +224,9 @@ func (cl *call) extra(h http.Header) *mcp.RequestExtra {
 
 // deliverAll delivers notifications and responses to a session. It reports false if the
 // session has ended.
-func (sess *mcpSession) deliverAll(from *caller, h http.Header, messages []jsonrpc.Message) bool {
+func (sess *mcpSession) deliverAll(from *caller, messages []jsonrpc.Message) bool {
 	for _, message := range messages {
-		if sess.conn.observe(from, h, message) && !sess.conn.deliver(message) {
+		if sess.conn.observe(from, message) && !sess.conn.deliver(message) {
 			return false
 		}
 	}
@@ -237,15 +237,27 @@ func (sess *mcpSession) deliverAll(from *caller, h http.Header, messages []jsonr
 // If it is notifications/cancelled, observe cancels the call that it names: of the session, or
 // without one of the same POST. The SDK would cancel by the id, some time after it has read the
 // notification, and so perhaps a later call with the same id.
-func (c *conn) observe(from *caller, h http.Header, message jsonrpc.Message) bool {
+func (c *conn) observe(from *caller, message jsonrpc.Message) bool {
 	n, ok := message.(*jsonrpc.Request)
 	if !ok {
 		return true
 	}
-	n.Extra = source{caller: from}.extra(h)
-	if n.Method == methodCancelled {
+	switch n.Method {
+	case methodCancelled:
 		c.cancel(envelope.CancelledKey(n.Params))
 		return false
+	case methodProgress: // nothing here asks clients for progress
+		return false
 	}
+	// The SDK queues notifications without a bound, after their body has been given back.
+	if len(n.Params) > maxNotice {
+		n.Params = nil
+	}
+	n.Extra = source{caller: from}.extra(nil)
 	return true
 }
+
+const methodProgress = "notifications/progress"
+
+// maxNotice bounds the parameters of a notification that the SDK gets. Those that it serves need none.
+const maxNotice = 4 << 10

@@ -1,0 +1,53 @@
+package server
+
+import (
+	"context"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// TestNotifications_TakeNoMemory: notifications that wait in the SDK, behind one that is being served, do
+// not keep their bodies, which count against no limit any more.
+func TestNotifications_TakeNoMemory(t *testing.T) {
+	release, started := make(chan struct{}), make(chan struct{}, 100)
+	_, url := serve(t, func(o *Options) {
+		o.Extend.Middleware = []mcp.Middleware{func(next mcp.MethodHandler) mcp.MethodHandler {
+			return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+				if method == "notifications/roots/list_changed" {
+					started <- struct{}{}
+					<-release
+				}
+				return next(ctx, method, req)
+			}
+		}}
+	})
+	h := session(t, url)
+	defer close(release)
+	const size = 4 << 20
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	send := func(method, params string) {
+		t.Helper()
+		if res, body := do(t, "POST", url, h, `{"jsonrpc":"2.0","method":"`+method+`","params":`+params+`}`); res.StatusCode != 202 {
+			t.Fatalf("%s: %s %s", method, res.Status, body)
+		}
+	}
+	send("notifications/roots/list_changed", "{}")
+	<-started
+	before := heap()
+	for range 8 {
+		for _, method := range []string{"notifications/progress", "notifications/roots/list_changed"} {
+			send(method, `{"progressToken":"p","progress":1,"message":"`+strings.Repeat("x", size)+`"}`)
+		}
+	}
+	if after := heap(); after > before+4*size {
+		t.Errorf("16 notifications of %d bytes keep %d", size, after-before)
+	}
+}
