@@ -73,7 +73,7 @@ func unisolated(t *testing.T, wrap func(engine.Engine) engine.Engine) Config {
 			Engine: e, Agent: embedtest.Program(t), Root: engine.Root{Key: "host", Tree: &engine.Tree{Dir: "/"}},
 			Interpreters: map[string]string{box.Python: python}, Home: home, UID: uid, GID: uid,
 		},
-		Dir: filepath.Join(dir, "run"), StateDir: dir, seconds: 18, extraMB: 1024,
+		Dir: filepath.Join(dir, "run"), StateDir: dir, seconds: 40, extraMB: 1024,
 		weaken: func(engine.Limits) engine.Limits { return engine.Limits{} },
 	}
 }

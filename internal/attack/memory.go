@@ -121,7 +121,11 @@ func (t *trial) takeMemory(ctx context.Context, function string) (int64, error) 
 		return 0, err
 	}
 	m := newMeter()
-	err = c.attack(ctx, call{function: function, mayDie: true, args: map[string]any{"ceiling_mb": ceiling(small) + int64(t.cfg.extraMB), "seconds": max(memorySeconds, t.cfg.seconds)}})
+	seconds := max(memorySeconds, t.cfg.seconds)
+	err = c.attack(ctx, call{
+		function: function, mayDie: true, timeout: max(scriptTimeout, time.Duration(seconds)*time.Second+nextTimeout),
+		args: map[string]any{"ceiling_mb": ceiling(small) + int64(t.cfg.extraMB), "seconds": seconds},
+	})
 	taken := m.taken()
 	c.settle(ctx)
 	return taken, err
