@@ -82,7 +82,7 @@ func (b *Box) Exec(ctx context.Context, req ExecRequest) (*ExecResult, error) {
 		for _, d := range req.Calls.Displays() {
 			out.Display(d)
 		}
-		out.share(res.Stdout)
+		out.fitOutput(res.Stdout)
 		b.saveDisplays(ctx, out)
 	}
 	return b.execResult(cmp.Or(req.Shell, strings.Join(req.Argv, " ")), &res, out, timeout), nil

@@ -24,13 +24,13 @@ const (
 	// adoptAttempts bounds the attempts to adopt a guest that changes meanwhile, as
 	// when the cluster updates its status.
 	adoptAttempts = 5
-	// maxNoteDescription bounds the description of a context in a note, in bytes.
-	maxNoteDescription = 1024
+	// maxRecordDescription bounds the description of a context in a record, in bytes.
+	maxRecordDescription = 1024
 )
 
-// note is what a server writes down with a guest, as JSON: all that another server needs to go
+// fleetRecord is what a server writes down with a guest, as JSON: all that another server needs to go
 // on with the box.
-type note struct {
+type fleetRecord struct {
 	Owner       Owner              `json:"owner,omitempty"`
 	Kind        Kind               `json:"kind"`
 	ID          string             `json:"id"`
@@ -48,9 +48,9 @@ func (k key) tag() string { return fleet.Tag("box", string(k.owner), string(k.ki
 
 func ownerTag(o Owner) string { return fleet.Tag("owner", string(o)) }
 
-// parseNote reads the note of a guest. Others may have written it: each field passes the
+// parseFleetRecord reads the record of a guest. Others may have written it: each field passes the
 // checks that a box of this server passes.
-func parseNote(text string) (n note, ok bool) {
+func parseFleetRecord(text string) (n fleetRecord, ok bool) {
 	if json.Unmarshal([]byte(text), &n) != nil || n.ID == "" || checkID("", n.ID) != nil || n.Name != "" && checkName("", "context", n.Name) != nil || len(n.Named) > maxName || n.Kind != KindSession && n.Kind != KindContext {
 		return n, false
 	}
@@ -62,22 +62,22 @@ func parseNote(text string) (n note, ok bool) {
 	if err != nil || flavor == "" {
 		return n, false
 	}
-	n.Template, n.Flavor, n.Description = template, flavor, clip(n.Description, maxNoteDescription)
+	n.Template, n.Flavor, n.Description = template, flavor, clip(n.Description, maxRecordDescription)
 	return n, n.Limits.Check() == nil
 }
 
-func (n *note) key() key { return key{n.Owner, n.Kind, n.ID} }
+func (n *fleetRecord) key() key { return key{n.Owner, n.Kind, n.ID} }
 
-// spec describes the box of a note, which goes on with the guest.
-func (n *note) spec(g *fleet.Guest) *spec {
+// spec describes the box of a record, which goes on with the guest.
+func (n *fleetRecord) spec(g *fleet.Guest) *spec {
 	return &spec{
 		key: n.key(), name: n.Name, desc: n.Description, template: n.Template, named: n.Named,
 		flavor: n.Flavor, limits: n.Limits, created: n.Created, origin: origin{adopted: g, ran: n.Ran},
 	}
 }
 
-// info describes the box of a note that another server has.
-func (n *note) info() Info {
+// info describes the box of a record that another server has.
+func (n *fleetRecord) info() Info {
 	return Info{
 		ID: n.ID, Kind: n.Kind, Owner: n.Owner, Name: n.Name, Description: n.Description, Template: n.Template, Named: n.Named,
 		Language: n.Template.Language(), Flavor: n.Flavor, Limits: n.Limits, State: StateReady, Created: n.Created, LastUsed: n.Created,
@@ -97,14 +97,14 @@ func (e *env) fleetFailed(op string, err error) *Error {
 // inFleet finds the box of an owner that callers name id, of a kind or, with "", of any: a
 // session of that id, else a context of that id or unique name. The guest is nil if there is
 // none, or the server shares its boxes with no others.
-func (m *Manager) inFleet(ctx context.Context, op string, owner Owner, kind Kind, id string) (*fleet.Guest, note, error) {
+func (m *Manager) inFleet(ctx context.Context, op string, owner Owner, kind Kind, id string) (*fleet.Guest, fleetRecord, error) {
 	f := m.parts.Fleet
 	if f == nil {
-		return nil, note{}, nil
+		return nil, fleetRecord{}, nil
 	}
 	leave, err := m.lookups.acquire(ctx, owner)
 	if err != nil {
-		return nil, note{}, cancelled(op, key{owner, kind, id}, err)
+		return nil, fleetRecord{}, cancelled(op, key{owner, kind, id}, err)
 	}
 	defer leave()
 	var tags []string
@@ -115,26 +115,26 @@ func (m *Manager) inFleet(ctx context.Context, op string, owner Owner, kind Kind
 	}
 	found, err := f.Boxes(ctx, tags...)
 	if err != nil {
-		return nil, note{}, m.fleetFailed(op, err)
+		return nil, fleetRecord{}, m.fleetFailed(op, err)
 	}
-	g, n, _ := choose(found, func(n *note) bool { return n.Owner == owner && n.ID == id && (kind == "" || kind == n.Kind) })
+	g, n, _ := choose(found, func(n *fleetRecord) bool { return n.Owner == owner && n.ID == id && (kind == "" || kind == n.Kind) })
 	if g != nil || kind == KindSession || checkName(op, "context", id) != nil {
 		return g, n, nil
 	}
 	if found, err = f.Owned(ctx, ownerTag(owner)); err != nil {
-		return nil, note{}, m.fleetFailed(op, err)
+		return nil, fleetRecord{}, m.fleetFailed(op, err)
 	}
-	g, n, several := choose(found, func(n *note) bool { return n.Owner == owner && n.Kind == KindContext && n.Name == id })
+	g, n, several := choose(found, func(n *fleetRecord) bool { return n.Owner == owner && n.Kind == KindContext && n.Name == id })
 	if several {
-		return nil, note{}, ambiguous(op, id)
+		return nil, fleetRecord{}, ambiguous(op, id)
 	}
 	return g, n, nil
 }
 
-// choose returns the guest whose note matches, a session before contexts.
-func choose(found []fleet.Guest, match func(*note) bool) (g *fleet.Guest, n note, several bool) {
+// choose returns the guest whose record matches, a session before contexts.
+func choose(found []fleet.Guest, match func(*fleetRecord) bool) (g *fleet.Guest, n fleetRecord, several bool) {
 	for i := range found {
-		other, ok := parseNote(found[i].Text)
+		other, ok := parseFleetRecord(found[i].Text)
 		if !ok || !match(&other) {
 			continue
 		}
@@ -228,7 +228,7 @@ func (m *Manager) listElsewhere(owner Owner, kind Kind) (infos []Info, err error
 		return nil, m.fleetFailed("list boxes", err)
 	}
 	for i := range found {
-		n, ok := parseNote(found[i].Text)
+		n, ok := parseFleetRecord(found[i].Text)
 		if ok && n.Owner == owner && (kind == "" || n.Kind == kind) && found[i].Server != m.parts.Fleet.Self() {
 			infos = append(infos, n.info())
 		}
@@ -241,15 +241,15 @@ func (k key) heldElsewhere(op string) *Error {
 	return k.error(CodeHeld, op, "another server has it, or has just taken it over", "Call again in a moment.")
 }
 
-// noteBox writes down which box a guest is, and checks that no other server has given the id
+// recordInFleet writes down which box a guest is, and checks that no other server has given the id
 // to a box at the same time: each writes first and checks then, so that at most one goes on.
-func (l *lifecycle) noteBox(ctx context.Context, op string, b *Box, guest string, ran bool) error {
+func (l *lifecycle) recordInFleet(ctx context.Context, op string, b *Box, guest string, ran bool) error {
 	f := l.parts.Fleet
 	if f == nil {
 		return nil
 	}
-	text, err := json.Marshal(note{
-		Owner: b.key.owner, Kind: b.key.kind, ID: b.key.id, Name: b.name, Description: clip(b.desc, maxNoteDescription),
+	text, err := json.Marshal(fleetRecord{
+		Owner: b.key.owner, Kind: b.key.kind, ID: b.key.id, Name: b.name, Description: clip(b.desc, maxRecordDescription),
 		Template: b.template, Named: b.named, Flavor: b.flavor, Limits: b.limits, Created: b.created, Ran: ran,
 	})
 	if err == nil {
@@ -266,7 +266,7 @@ func (l *lifecycle) noteBox(ctx context.Context, op string, b *Box, guest string
 		return l.fleetFailed(op, err)
 	}
 	for _, g := range found {
-		if n, ok := parseNote(g.Text); ok && n.key() == b.key && g.State.ID != guest {
+		if n, ok := parseFleetRecord(g.Text); ok && n.key() == b.key && g.State.ID != guest {
 			return errElsewhere
 		}
 	}
@@ -282,7 +282,7 @@ func (b *Box) noteRan() {
 	b.env.wg.Go(func() {
 		ctx, cancel := context.WithTimeout(b.env.base, fleetTimeout)
 		defer cancel()
-		if err := b.life.noteBox(ctx, "run code", b, b.machine.ID, true); err != nil {
+		if err := b.life.recordInFleet(ctx, "run code", b, b.machine.ID, true); err != nil {
 			b.env.log.Debug("other servers do not know that code has run in a box", logkey.Guest, b.machine.ID, logkey.Error, err)
 		}
 	})
@@ -314,27 +314,27 @@ func (f *machineFactory) adopt(ctx context.Context, b *Box) (made started, err e
 	}
 	made.machine, err = made.maker.Adopt(ctx, guest, b.flavor.Limits())
 	if err != nil { // the box may be reached later
-		f.leaveGuest(guest.ID())
+		f.handOverGuest(guest.ID())
 	}
 	return made, err
 }
 
-// leave releases the machine of a box for another server to adopt.
-func (e *env) leave(made started) {
+// handOver releases the machine of a box for another server to adopt.
+func (e *env) handOver(made started) {
 	e.closeNetwork(made.network, made.machine.ID)
 	made.machine.Agent.Close() // its error says that the guest is gone already
-	e.leaveGuest(made.machine.ID)
+	e.handOverGuest(made.machine.ID)
 }
 
-func (e *env) leaveGuest(id string) {
+func (e *env) handOverGuest(id string) {
 	ctx, cancel := context.WithTimeout(context.Background(), fleetTimeout)
 	defer cancel()
 	if err := e.parts.Fleet.Leave(ctx, id); err != nil {
-		e.log.Warn("box not left to the other servers", logkey.Guest, id, logkey.Error, err)
+		e.log.Warn("box not handed over to the other servers", logkey.Guest, id, logkey.Error, err)
 	}
 }
 
-// leaves reports whether a box that ends for the reason goes on at another server.
-func (e *env) leaves(t *Tombstone, made started) bool {
+// handsOver reports whether a box that ends for the reason goes on at another server.
+func (e *env) handsOver(t *Tombstone, made started) bool {
 	return e.parts.Fleet != nil && t != nil && t.Reason == ReasonShutdown && made.machine != nil
 }

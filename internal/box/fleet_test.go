@@ -164,7 +164,7 @@ func TestFleet_LookupsAreBounded(t *testing.T) {
 		f.lookups.mu.Lock()
 		defer f.lookups.mu.Unlock()
 		waiting := 0
-		for _, sh := range f.lookups.shares {
+		for _, sh := range f.lookups.owners {
 			waiting += len(sh.queue)
 		}
 		return waiting == calls-maxLookups
@@ -176,17 +176,17 @@ func TestFleet_LookupsAreBounded(t *testing.T) {
 	wg.Wait()
 }
 
-// FuzzParseNote reads notes that others might have written.
-func FuzzParseNote(f *testing.F) {
+// FuzzParseFleetRecord reads records that others might have written.
+func FuzzParseFleetRecord(f *testing.F) {
 	f.Add(`{"owner":"o","kind":"context","id":"c1","name":"notes","template":"python","flavor":"small","limits":[{"of":"box"}]}`)
 	f.Add(`{"kind":"session","id":"../x","template":"python","flavor":"small"}`)
 	f.Fuzz(func(t *testing.T, text string) {
-		n, ok := parseNote(text)
+		n, ok := parseFleetRecord(text)
 		if !ok {
 			return
 		}
 		info := n.info()
-		if checkID("", info.ID) != nil || info.ID == "" || info.Name != "" && checkName("", "context", info.Name) != nil || len(info.Description) > maxNoteDescription+3 {
+		if checkID("", info.ID) != nil || info.ID == "" || info.Name != "" && checkName("", "context", info.Name) != nil || len(info.Description) > maxRecordDescription+3 {
 			t.Errorf("%q is read as %+v", text, info)
 		}
 		if n.Kind != KindSession && n.Kind != KindContext || n.Limits.Check() != nil {
@@ -283,25 +283,25 @@ func TestFleet_UnknownBoxesAreNotMadeTwice(t *testing.T) {
 }
 
 func TestParseNote_ForgedNotes(t *testing.T) {
-	good := note{Kind: KindSession, ID: "s", Template: TemplatePython, Flavor: FlavorSmall}
+	good := fleetRecord{Kind: KindSession, ID: "s", Template: TemplatePython, Flavor: FlavorSmall}
 	for name, c := range map[string]struct {
-		change func(*note)
+		change func(*fleetRecord)
 		ok     bool
 	}{
-		"own":         {func(*note) {}, true},
-		"kind":        {func(n *note) { n.Kind = "pod" }, false},
-		"no id":       {func(n *note) { n.ID = "" }, false},
-		"long id":     {func(n *note) { n.ID = strings.Repeat("a", maxID+1) }, false},
-		"odd id":      {func(n *note) { n.ID = "a\n" }, false},
-		"odd name":    {func(n *note) { n.Name = "a\x1b[31m" }, false},
-		"name":        {func(n *note) { n.Name = "my notes" }, true},
-		"long name":   {func(n *note) { n.Name = strings.Repeat("a", maxName+1) }, false},
-		"long named":  {func(n *note) { n.Named = strings.Repeat("a", maxName+1) }, false},
-		"template":    {func(n *note) { n.Template = "../x" }, false},
-		"no template": {func(n *note) { n.Template = "" }, false},
-		"flavor":      {func(n *note) { n.Flavor = "huge" }, false},
-		"no flavor":   {func(n *note) { n.Flavor = "" }, false},
-		"limits":      {func(n *note) { n.Limits = snapshot.NetLimits{{Of: strings.Repeat("a", 4096)}} }, false},
+		"own":         {func(*fleetRecord) {}, true},
+		"kind":        {func(n *fleetRecord) { n.Kind = "pod" }, false},
+		"no id":       {func(n *fleetRecord) { n.ID = "" }, false},
+		"long id":     {func(n *fleetRecord) { n.ID = strings.Repeat("a", maxID+1) }, false},
+		"odd id":      {func(n *fleetRecord) { n.ID = "a\n" }, false},
+		"odd name":    {func(n *fleetRecord) { n.Name = "a\x1b[31m" }, false},
+		"name":        {func(n *fleetRecord) { n.Name = "my notes" }, true},
+		"long name":   {func(n *fleetRecord) { n.Name = strings.Repeat("a", maxName+1) }, false},
+		"long named":  {func(n *fleetRecord) { n.Named = strings.Repeat("a", maxName+1) }, false},
+		"template":    {func(n *fleetRecord) { n.Template = "../x" }, false},
+		"no template": {func(n *fleetRecord) { n.Template = "" }, false},
+		"flavor":      {func(n *fleetRecord) { n.Flavor = "huge" }, false},
+		"no flavor":   {func(n *fleetRecord) { n.Flavor = "" }, false},
+		"limits":      {func(n *fleetRecord) { n.Limits = snapshot.NetLimits{{Of: strings.Repeat("a", 4096)}} }, false},
 	} {
 		n := good
 		c.change(&n)
@@ -309,12 +309,12 @@ func TestParseNote_ForgedNotes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, ok := parseNote(string(text)); ok != c.ok {
+		if _, ok := parseFleetRecord(string(text)); ok != c.ok {
 			t.Errorf("%s: read %t, want %t", name, ok, c.ok)
 		}
 	}
 	for _, text := range []string{"", "{", "[]", "null"} {
-		if _, ok := parseNote(text); ok {
+		if _, ok := parseFleetRecord(text); ok {
 			t.Errorf("%q is read", text)
 		}
 	}

@@ -121,7 +121,7 @@ func (l *lifecycle) start(op string, b *Box) {
 		}
 	}
 	if err == nil && b.origin.adopted == nil {
-		err = l.noteBox(ctx, op, b, made.machine.ID, false)
+		err = l.recordInFleet(ctx, op, b, made.machine.ID, false)
 	}
 	made.noteData()
 	l.reg.mu.Lock()
@@ -156,7 +156,7 @@ func (l *lifecycle) start(op string, b *Box) {
 	}
 	if made.machine != nil {
 		if b.origin.adopted != nil && (tomb == nil || tomb.Reason == ReasonShutdown) {
-			l.leave(made)
+			l.handOver(made)
 		} else {
 			l.discardStarted(made)
 		}
@@ -422,8 +422,8 @@ func (l *lifecycle) free(b *Box, hibernated bool) {
 	l.reg.mu.Lock()
 	tomb, made := b.tomb, b.started // a write of the box may end only now, and change them
 	l.reg.mu.Unlock()
-	if l.leaves(tomb, made) {
-		l.leave(made)
+	if l.handsOver(tomb, made) {
+		l.handOver(made)
 	} else {
 		l.discardStarted(made)
 	}

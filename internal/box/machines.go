@@ -129,16 +129,16 @@ func (f *machineFactory) makeInSlot(ctx context.Context, b *Box) (started, error
 }
 
 // startSlot waits for a slot to make a machine: more of them at once would only slow each
-// other down. The caller must call leave, which may be called again.
-func (f *machineFactory) startSlot(ctx context.Context, b *Box) (leave func(), err error) {
+// other down. The caller must call release, which may be called again.
+func (f *machineFactory) startSlot(ctx context.Context, b *Box) (release func(), err error) {
 	b.life.countStarting(1)
 	ended := sync.OnceFunc(func() { b.life.countStarting(-1) })
-	release, err := f.starts.acquire(ctx, b.key.owner)
+	leave, err := f.starts.acquire(ctx, b.key.owner)
 	if err != nil {
 		ended()
 		return func() {}, err
 	}
-	return func() { release(); ended() }, nil
+	return func() { leave(); ended() }, nil
 }
 
 // makeNew makes the machine of a new box.

@@ -31,10 +31,10 @@ import (
 // Slots (slots.go) bound the boxes that are started, written, or looked up in the fleet at once.
 // volume_looks.go bounds the wait for directories of volumes that do not answer.
 //
-// A Box (box.go) executes: run.go, exec.go, files.go, limits.go, and output.go with
-// display.go, image.go, figure.go, share.go and clean.go for the output of a call. It is paused
+// A Box (box.go) executes: run.go, exec.go, files.go, timeout.go, and output.go with
+// display.go, display_image.go, figure.go, output_budget.go and clean.go for the output of a call. It is paused
 // by power.go while it is idle and parked by park.go while its code waits for the host;
-// call_queue.go decides which calls run at once, and which alone. hints.go (with direct.go),
+// call_queue.go decides which calls run at once, and which alone. hints.go (with unreachable.go),
 // report.go and interruption.go make the notes in its results.
 //
 // The Manager's own methods combine these. session.go, context.go, client.go, fork.go,

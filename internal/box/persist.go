@@ -52,10 +52,10 @@ func (b *Box) backoffLocked() bool { return b.env.now().Before(b.disk.retry) }
 // write updates what the disk has of a box. live says that the box stays in memory. turn
 // stands in the queue of records.writes; write leaves it. ctx bounds the wait for the slot.
 func (l *lifecycle) write(ctx context.Context, b *Box, live bool, turn *turn) error {
-	defer func() { turn.leave() }()
+	defer func() { turn.release() }()
 	if !b.writing.TryLock() {
 		// Another write of the box may wait for a slot, so no caller waits while holding one.
-		turn.leave()
+		turn.release()
 		b.writing.Lock()
 		turn = l.records.writes.enter(b.key.owner)
 	}
@@ -154,7 +154,7 @@ func (l *lifecycle) save(ctx context.Context, b *Box, turn *turn) bool {
 	writable := b.machine != nil && b.canHibernateLocked()
 	l.reg.mu.Unlock()
 	if !writable {
-		turn.leave()
+		turn.release()
 		return true
 	}
 	err := l.write(ctx, b, true, turn)

@@ -111,7 +111,7 @@ func (b *Box) Run(ctx context.Context, req RunRequest) (*RunResult, error) {
 		}
 	}
 	out.keepTraceback(res.Error)
-	out.share(res.Stdout)
+	out.fitOutput(res.Stdout)
 	b.saveDisplays(ctx, out)
 	return b.runResult(k, req.Code, &res, out, timeout), nil
 }

@@ -18,13 +18,13 @@ type slots struct {
 	limit int
 
 	mu     sync.Mutex
-	used   int              // guarded by mu; at most limit+1
-	count  uint64           // guarded by mu; of turns and grants, to order them
-	shares map[Owner]*share // guarded by mu; of the owners who hold a slot or wait
+	used   int                   // guarded by mu; at most limit+1
+	count  uint64                // guarded by mu; of turns and grants, to order them
+	owners map[Owner]*ownerQueue // guarded by mu; of the owners who hold a slot or wait
 }
 
-// share is what one owner has of the slots.
-type share struct {
+// ownerQueue is what one owner has of the slots.
+type ownerQueue struct {
 	held  int
 	last  uint64  // order of the last grant; 0: none
 	queue []*turn // in order of arrival
@@ -40,9 +40,9 @@ type turn struct {
 	ready   bool          // guarded by slots.mu; the turn may have a slot
 }
 
-func newSlots(limit int) *slots { return &slots{limit: limit, shares: map[Owner]*share{}} }
+func newSlots(limit int) *slots { return &slots{limit: limit, owners: map[Owner]*ownerQueue{}} }
 
-// enter joins the queue and returns at once. The caller must call leave.
+// enter joins the queue and returns at once. The caller must call release.
 func (s *slots) enter(owner Owner) *turn {
 	t := s.reserve(owner)
 	t.start()
@@ -50,16 +50,16 @@ func (s *slots) enter(owner Owner) *turn {
 }
 
 // reserve takes a place in the queue and returns at once. The turn gets no slot before
-// start is called, and delays no other turn. The caller must call leave.
+// start is called, and delays no other turn. The caller must call release.
 func (s *slots) reserve(owner Owner) *turn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.count++
 	t := &turn{slots: s, owner: owner, order: s.count, granted: make(chan struct{})}
-	if s.shares[owner] == nil {
-		s.shares[owner] = &share{}
+	if s.owners[owner] == nil {
+		s.owners[owner] = &ownerQueue{}
 	}
-	s.shares[owner].queue = append(s.shares[owner].queue, t)
+	s.owners[owner].queue = append(s.owners[owner].queue, t)
 	return t
 }
 
@@ -73,19 +73,19 @@ func (t *turn) start() {
 }
 
 // nextLocked returns the index of the first turn that may have a slot, or -1.
-func (sh *share) nextLocked() int {
-	return slices.IndexFunc(sh.queue, func(t *turn) bool { return t.ready })
+func (q *ownerQueue) nextLocked() int {
+	return slices.IndexFunc(q.queue, func(t *turn) bool { return t.ready })
 }
 
-// acquire waits for a slot. The caller must call leave, which may be called again. The
-// error is the cause of ctx; then leave does nothing.
-func (s *slots) acquire(ctx context.Context, owner Owner) (leave func(), err error) {
+// acquire waits for a slot. The caller must call release, which may be called again. The
+// error is the cause of ctx; then release does nothing.
+func (s *slots) acquire(ctx context.Context, owner Owner) (release func(), err error) {
 	t := s.enter(owner)
 	if err := t.wait(ctx); err != nil {
-		t.leave()
+		t.release()
 		return func() {}, err
 	}
-	return t.leave, nil
+	return t.release, nil
 }
 
 // wait waits until the turn has a slot. The error is the cause of ctx.
@@ -98,8 +98,8 @@ func (t *turn) wait(ctx context.Context) error {
 	}
 }
 
-// leave gives up the slot, or the place in the queue. It may be called again.
-func (t *turn) leave() {
+// release gives up the slot, or the place in the queue. It may be called again.
+func (t *turn) release() {
 	s := t.slots
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,7 +107,7 @@ func (t *turn) leave() {
 		return
 	}
 	t.over = true
-	own := s.shares[t.owner]
+	own := s.owners[t.owner]
 	if i := slices.Index(own.queue, t); i >= 0 {
 		own.queue = slices.Delete(own.queue, i, i+1)
 	} else {
@@ -116,20 +116,20 @@ func (t *turn) leave() {
 		s.grantLocked()
 	}
 	if own.held == 0 && len(own.queue) == 0 {
-		delete(s.shares, t.owner)
+		delete(s.owners, t.owner)
 	}
 }
 
 // grantLocked gives the free slots to waiting turns.
 func (s *slots) grantLocked() {
 	for {
-		var next *share
+		var next *ownerQueue
 		var first int // in its queue
-		for _, sh := range s.shares {
-			i := sh.nextLocked()
+		for _, own := range s.owners {
+			i := own.nextLocked()
 			if i >= 0 && (next == nil || cmp.Or(
-				cmp.Compare(sh.held, next.held), cmp.Compare(sh.last, next.last), cmp.Compare(sh.queue[i].order, next.queue[first].order)) < 0) {
-				next, first = sh, i
+				cmp.Compare(own.held, next.held), cmp.Compare(own.last, next.last), cmp.Compare(own.queue[i].order, next.queue[first].order)) < 0) {
+				next, first = own, i
 			}
 		}
 		if next == nil || s.used > s.limit || s.used == s.limit && next.held > 0 {

@@ -34,8 +34,8 @@ func TestSlots_AreSharedByOwner(t *testing.T) {
 		}
 	}
 	leave := func(i int) {
-		turns[i].leave()
-		turns[i].leave() // does nothing
+		turns[i].release()
+		turns[i].release() // does nothing
 		turns = slices.Delete(turns, i, i+1)
 	}
 	enter("a", "a", "a", "a")
@@ -58,8 +58,8 @@ func TestSlots_AreSharedByOwner(t *testing.T) {
 	for len(turns) > 0 {
 		leave(0)
 	}
-	if s.used != 0 || len(s.shares) != 0 {
-		t.Errorf("after all have left: %d used by %v", s.used, s.shares)
+	if s.used != 0 || len(s.owners) != 0 {
+		t.Errorf("after all have left: %d used by %v", s.used, s.owners)
 	}
 }
 
@@ -78,7 +78,7 @@ func TestSlots_CancelledWait(t *testing.T) {
 	}
 	leave()
 	first()
-	if s.used != 0 || len(s.shares) != 0 {
-		t.Errorf("%d used by %v, want none", s.used, s.shares)
+	if s.used != 0 || len(s.owners) != 0 {
+		t.Errorf("%d used by %v, want none", s.used, s.owners)
 	}
 }

@@ -17,17 +17,17 @@ func TestNote_ReadersLearnWhatIsDocumented(t *testing.T) {
 	_, text, _ := strings.Cut(string(b), "learns from the notes at the Pods")
 	text, end, _ := strings.Cut(text, "Notes have no code, files, output or tokens.")
 	if end == "" {
-		t.Fatal("the document does not describe the notes")
+		t.Fatal("the document does not describe the records")
 	}
 	documented := map[string]string{
 		"Owner": "the owner", "Kind": "the kind", "ID": "id", "Name": "name", "Description": "description", "Template": "template",
 		"Named": "template", "Flavor": "flavor", "Limits": "the hosts to which its network is limited", "Created": "when it was made", "Ran": "whether code has run",
 	}
-	fields := reflect.TypeFor[note]()
+	fields := reflect.TypeFor[fleetRecord]()
 	for i := range fields.NumField() {
 		name := fields.Field(i).Name
 		if words := documented[name]; words == "" || !strings.Contains(text, words) {
-			t.Errorf("the document says nothing of the note's %s (%q)", name, words)
+			t.Errorf("the document says nothing of the record's %s (%q)", name, words)
 		}
 	}
 }

@@ -34,7 +34,7 @@ func TestShare(t *testing.T) {
 			out.Display(show(c.shown, "VALUE"))
 			out.Output(protocol.Stdout, []byte(strings.Repeat("a", c.after)+"END"))
 			agent := protocol.Output{Path: c.path}
-			out.share(agent)
+			out.fitOutput(agent)
 			text, _ := out.stdout.text(agent, nil)
 			if len(text) > limit+slack {
 				t.Errorf("%d bytes", len(text))

@@ -9,11 +9,11 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/plural"
 )
 
-// share fits displayed text and standard output into the limit of one stream, since a model
+// fitOutput fits displayed text and standard output into the limit of one stream, since a model
 // reads both. Displayed text, which the code chose to show, gets at least a quarter, and more
 // if the output leaves room. A file in the box keeps each text that is cut. o describes the
-// output that the agent kept. Call share once, before the documents are saved.
-func (c *collector) share(o protocol.Output) {
+// output that the agent kept. Call it once, before the documents are saved.
+func (c *collector) fitOutput(o protocol.Output) {
 	s := &c.stdout
 	limit := s.maxHead + s.maxTail
 	output, displayed := len(s.tail), 0

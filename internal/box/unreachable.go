@@ -12,19 +12,19 @@ import (
 // the guest, which has no route, so that the network of the box does not see them.
 const whyAddress = "address"
 
-// unreachable matches what programs print of such a connection, some with its destination:
+// unreachableText matches what programs print of such a connection, some with its destination:
 // Node.js "connect ENETUNREACH 203.0.113.7:443", Go "dial tcp 203.0.113.7:443: connect:
 // network is unreachable".
-var unreachable = lazyregexp.New(`\bENETUNREACH(?: ([0-9a-f.:]{3,45}):(\d{1,5})\b)?|(?:\bdial (?:tcp|udp) \[?([0-9a-f.:]{3,45}?)\]?:(\d{1,5}): connect: n|N)etwork is unreachable\b`)
+var unreachableText = lazyregexp.New(`\bENETUNREACH(?: ([0-9a-f.:]{3,45}):(\d{1,5})\b)?|(?:\bdial (?:tcp|udp) \[?([0-9a-f.:]{3,45}?)\]?:(\d{1,5}): connect: n|N)etwork is unreachable\b`)
 
-// direct returns the connection to an address that the outcome shows to have failed, and
+// unreachable returns the connection to an address that the outcome shows to have failed, and
 // whether there is one. The guest wrote the outcome.
-func (o outcome) direct() (Refusal, bool) {
+func (o outcome) unreachable() (Refusal, bool) {
 	text := o.stderr
 	if o.failed {
 		text += "\n" + o.stdout
 	}
-	found := unreachable().FindStringSubmatch(text)
+	found := unreachableText().FindStringSubmatch(text)
 	if found == nil {
 		return Refusal{}, false
 	}
@@ -40,7 +40,7 @@ func (o outcome) direct() (Refusal, bool) {
 // seen returns the refused connections, and the one of the outcome that the network cannot
 // see.
 func (n networkState) seen(o outcome) []Refusal {
-	if r, ok := o.direct(); ok && len(n.allowed) > 0 && len(n.refused) < maxRefusals {
+	if r, ok := o.unreachable(); ok && len(n.allowed) > 0 && len(n.refused) < maxRefusals {
 		return append(n.refused[:len(n.refused):len(n.refused)], r)
 	}
 	return n.refused
