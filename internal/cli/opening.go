@@ -57,7 +57,7 @@ func (o *opening) await(ctx context.Context) (*box.Manager, error) {
 
 // others returns the servers that share boxes with the host, once it has started; nil if there
 // are none.
-func (o *opening) others(h *host) *server.Others {
+func (o *opening) others(h *host) *server.Peers {
 	select {
 	case <-o.done:
 	default:
@@ -66,7 +66,7 @@ func (o *opening) others(h *host) *server.Others {
 	if o.err != nil || h.fleet == nil {
 		return nil
 	}
-	return &server.Others{Fleet: h.fleet, Boxes: o.manager}
+	return &server.Peers{Fleet: h.fleet, Boxes: o.manager}
 }
 
 // flush makes the manager write its boxes to disk, if there is one.

@@ -24,8 +24,8 @@ type security struct {
 	closers  []func()
 }
 
-// othersTLS returns the configuration of connections to other servers; nil without TLS.
-func (s *security) othersTLS() *tls.Config {
+// peersTLS returns the configuration of connections to other servers; nil without TLS.
+func (s *security) peersTLS() *tls.Config {
 	if s.cert == nil {
 		return nil
 	}

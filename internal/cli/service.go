@@ -200,7 +200,7 @@ func (s *service) options() (server.Options, error) {
 	o.Status = s.host.status
 	o.Page = func(_ context.Context, p *statuspage.Page) { s.host.page(s.reloader.now.Load(), p) }
 	o.Ready, o.Ending = s.host.unready, s.opening.flush
-	o.Others = func() *server.Others { return s.opening.others(s.host) }
+	o.Peers = func() *server.Peers { return s.opening.others(s.host) }
 	o.Metrics, o.Observe, o.Refused = s.measured.Handler(), s.measured.Request, s.measured.Refusal
 	o.Trace = s.traces.Tracer()
 	return o, nil
@@ -296,7 +296,7 @@ func frontOptions(cfg *config.Config, sec *security) server.Options {
 			Connections: cfg.MaxConnections, Streams: cfg.MaxStreams, Calls: cfg.MaxCalls, Sessions: cfg.MaxMCPSessions,
 			Rate: sec.rate, Burst: sec.burst, OwnerCalls: cfg.OwnerCalls(), OwnerStreams: cfg.OwnerStreams(),
 		},
-		OthersTLS:   sec.othersTLS(),
+		PeersTLS:    sec.peersTLS(),
 		Auth:        sec.verifier,
 		Audit:       sec.audit,
 		PublicURL:   cfg.PublicURL,

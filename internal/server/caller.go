@@ -56,18 +56,20 @@ var stdioCaller = &caller{remote: "stdio"}
 // unknownCaller makes the requests whose source is not known. It has no scopes.
 var unknownCaller = &caller{id: &auth.Identity{Owner: "nobody"}, remote: "unknown"}
 
-type pipedKey struct{}
+type stdioKey struct{}
 
-// piped marks the context of a session over standard input and output, which its
+// markStdio marks the context of a session over standard input and output, which its
 // requests inherit.
-func piped(ctx context.Context) context.Context { return context.WithValue(ctx, pipedKey{}, true) }
+func markStdio(ctx context.Context) context.Context {
+	return context.WithValue(ctx, stdioKey{}, true)
+}
 
 // callerOf returns the caller of a request that the SDK serves.
 func callerOf(ctx context.Context, req mcp.Request) *caller {
 	if c := sourceOf(req).caller; c != nil {
 		return c
 	}
-	if ctx.Value(pipedKey{}) != nil {
+	if ctx.Value(stdioKey{}) != nil {
 		return stdioCaller
 	}
 	return unknownCaller

@@ -63,7 +63,7 @@ func TestCancelled_GetsNoAnswer(t *testing.T) {
 }
 
 // TestCancelled_OthersOfBatchAreAnswered: after one request of a batch is cancelled, the
-// others are answered.
+// peers are answered.
 func TestCancelled_OthersOfBatchAreAnswered(t *testing.T) {
 	release, started, cancelled := make(chan struct{}), make(chan struct{}, 2), make(chan struct{}, 2)
 	_, url := serve(t, func(o *Options) {

@@ -92,7 +92,7 @@ func (cs *connections) opened(ctx context.Context, conn net.Conn) context.Contex
 	dropped := cs.dropped
 	cs.mu.Unlock()
 	if victim != nil {
-		hangUp(victim.conn)
+		forceClose(victim.conn)
 		cs.warn.Do(func() {
 			cs.log.Warn("new connections are closed to make room: an address opens many and sends no valid request", logkey.Remote, victim.network, logkey.Count, dropped)
 		})
@@ -155,7 +155,7 @@ func (cs *connections) establish(r *http.Request, p party) excess {
 	}
 	cs.mu.Unlock()
 	if victim != nil {
-		hangUp(victim.conn)
+		forceClose(victim.conn)
 	}
 	return exceeded
 }
@@ -229,9 +229,9 @@ func (cs *connections) counts() (open, dropped int) {
 	return len(cs.open), cs.dropped
 }
 
-// hangUp closes a connection without a message of TLS, which would wait for a write that
+// forceClose closes a connection without a message of TLS, which would wait for a write that
 // is stuck.
-func hangUp(c net.Conn) {
+func forceClose(c net.Conn) {
 	if secure, ok := c.(interface{ NetConn() net.Conn }); ok {
 		c = secure.NetConn()
 	}

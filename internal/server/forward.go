@@ -37,16 +37,16 @@ const (
 	locateAttempts = 3
 )
 
-// Others are the servers that share boxes with this one.
-type Others struct {
+// Peers are the servers that share boxes with this one.
+type Peers struct {
 	Fleet fleet.Fleet
 	Boxes *box.Manager
 }
 
-// others returns the servers that a request can be forwarded to; nil if there are none, or the
+// peers returns the servers that a request can be forwarded to; nil if there are none, or the
 // request has been forwarded, unless for the given reason.
-func (s *Server) others(r *http.Request, unless string) *Others {
-	if s.opts.Others == nil {
+func (s *Server) peers(r *http.Request, unless string) *Peers {
+	if s.opts.Peers == nil {
 		return nil
 	}
 	for _, why := range r.Header.Values(headerForwarded) {
@@ -54,7 +54,7 @@ func (s *Server) others(r *http.Request, unless string) *Others {
 			return nil
 		}
 	}
-	return s.opts.Others()
+	return s.opts.Peers()
 }
 
 // newSessionID returns the id of a new session, which names this server among others.
@@ -67,8 +67,8 @@ func (s *Server) newSessionID(random string) string {
 
 // serverName names this server in ids; "" without others.
 func (s *Server) serverName() string {
-	if s.opts.Others != nil {
-		if o := s.opts.Others(); o != nil {
+	if s.opts.Peers != nil {
+		if o := s.opts.Peers(); o != nil {
 			return o.Fleet.Self()
 		}
 	}
@@ -80,7 +80,7 @@ func (s *Server) serverName() string {
 // answer for a session that does not exist, so that the client begins another one. A client
 // that names many servers which do not exist is refused.
 func (s *Server) forwardSession(w http.ResponseWriter, r *http.Request, m *postBody, body []byte) bool {
-	o := s.others(r, "")
+	o := s.peers(r, "")
 	if o == nil {
 		return false
 	}
@@ -138,7 +138,7 @@ func (s *Server) forwardSession(w http.ResponseWriter, r *http.Request, m *postB
 
 // forwardStream is forwardSession for a GET, which takes a place among the streams.
 func (s *Server) forwardStream(w http.ResponseWriter, r *http.Request) bool {
-	if o := s.others(r, ""); o == nil {
+	if o := s.peers(r, ""); o == nil {
 		return false
 	} else if server := fleet.ServerOf(r.Header.Get(headerSession)); server == "" || server == o.Fleet.Self() {
 		return false
@@ -155,7 +155,7 @@ func (s *Server) forwardStream(w http.ResponseWriter, r *http.Request) bool {
 // forwardCall forwards a call into a box that another server has. If that server is gone,
 // this one takes the box over, and the call is not served yet.
 func (s *Server) forwardCall(w http.ResponseWriter, r *http.Request, m *postBody, to target, body []byte) (served bool) {
-	o := s.others(r, forwardedSession)
+	o := s.peers(r, forwardedSession)
 	if o == nil {
 		return false
 	}
@@ -194,7 +194,7 @@ func (s *Server) forwardCall(w http.ResponseWriter, r *http.Request, m *postBody
 }
 
 // forwardToBox is forwardCall for the box that an owner's callers name so.
-func (s *Server) forwardToBox(w http.ResponseWriter, r *http.Request, o *Others, owner box.Owner, name string, f *forwarding) (served bool) {
+func (s *Server) forwardToBox(w http.ResponseWriter, r *http.Request, o *Peers, owner box.Owner, name string, f *forwarding) (served bool) {
 	for range locateAttempts {
 		server, err := o.Boxes.Locate(r.Context(), owner, name)
 		if err != nil || server == "" {

@@ -74,7 +74,7 @@ func neighbors(t *testing.T, n int) []*neighbor {
 		one.boxes = toolstest.ManagerWith(t, nil, func(p *box.Parts) { p.Machines.Engine, p.Fleet = e, one.self })
 		one.Server, one.url = serve(t, func(o *Options) {
 			o.Tools.Boxes = one.boxes
-			o.Others = func() *Others { return &Others{Fleet: one.self, Boxes: one.boxes} }
+			o.Peers = func() *Peers { return &Peers{Fleet: one.self, Boxes: one.boxes} }
 		})
 		one.self.Listen(endpointOf(t, one.url))
 		all = append(all, one)

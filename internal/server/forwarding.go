@@ -149,7 +149,7 @@ func (s *Server) openForwarding() {
 			}
 			ctx, cancel := context.WithTimeout(ctx, dialFor)
 			defer cancel()
-			secure := tls.Client(conn, s.opts.OthersTLS)
+			secure := tls.Client(conn, s.opts.PeersTLS)
 			if err := secure.HandshakeContext(ctx); err != nil {
 				conn.Close()
 				return nil, &dialError{err}
@@ -170,7 +170,7 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, f fleet.Fleet, add
 	if callerIn(r).declinesCode { // nothing else in the URL counts
 		target.RawQuery = codeModeParam + "=false"
 	}
-	if s.opts.OthersTLS != nil {
+	if s.opts.PeersTLS != nil {
 		target.Scheme = "https"
 	}
 	proxy := &httputil.ReverseProxy{

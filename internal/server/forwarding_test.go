@@ -186,7 +186,7 @@ func (f *slowFleet) Boxes(ctx context.Context, tags ...string) ([]fleet.Guest, e
 }
 
 // TestForward_CancelledDuringTheSearch: a call that its client cancels while this server asks the
-// others for its box does not run.
+// peers for its box does not run.
 func TestForward_CancelledDuringTheSearch(t *testing.T) {
 	e, err := process.Open(process.Config{Dir: filepath.Join(t.TempDir(), "guests")})
 	if err != nil {
@@ -197,7 +197,7 @@ func TestForward_CancelledDuringTheSearch(t *testing.T) {
 	boxes := toolstest.ManagerWith(t, nil, func(p *box.Parts) { p.Machines.Engine, p.Fleet = e, slow })
 	_, url := serve(t, func(o *Options) {
 		o.Tools.Boxes = boxes
-		o.Others = func() *Others { return &Others{Fleet: slow, Boxes: boxes} }
+		o.Peers = func() *Peers { return &Peers{Fleet: slow, Boxes: boxes} }
 	})
 	h := session(t, url)
 	slow.armed.Store(true)

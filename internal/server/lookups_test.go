@@ -52,7 +52,7 @@ func counted(t *testing.T, hang chan struct{}) (all []*neighbor, f *countedFleet
 	all = neighbors(t, 2)
 	one := all[1]
 	f = &countedFleet{Fleet: one.self, hang: hang, asked: make(map[string]int)}
-	one.opts.Others = func() *Others { return &Others{Fleet: f, Boxes: one.boxes} }
+	one.opts.Peers = func() *Peers { return &Peers{Fleet: f, Boxes: one.boxes} }
 	one.opts.BehindProxy = true
 	return all, f
 }

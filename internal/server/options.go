@@ -77,12 +77,12 @@ type Options struct {
 	Refused func(status int)
 	// Trace starts a span for each request that reaches a handler; nil: none.
 	Trace *tracing.Tracer
-	// Others returns the servers that share boxes with this one, once they are known. Requests
+	// Peers returns the servers that share boxes with this one, once they are known. Requests
 	// of their sessions, and calls into their boxes, are forwarded to them. nil: there are
 	// none.
-	Others func() *Others
-	// OthersTLS is for connections to them; nil: without TLS.
-	OthersTLS *tls.Config
+	Peers func() *Peers
+	// PeersTLS is for connections to them; nil: without TLS.
+	PeersTLS *tls.Config
 	// Extend adds to the catalogue.
 	Extend Extension
 

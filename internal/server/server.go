@@ -11,7 +11,7 @@
 //     refuse.go. auth.go authenticates by package auth, and caller.go has the result.
 //   - Requests of the endpoint: post.go, get.go and delete.go. body.go reads a body, classify.go
 //     parses its envelopes, route.go chooses how it is served, and exchange.go serves it.
-//   - Calls: calls.go has those in flight, direct.go those that bypass the SDK's session, and
+//   - Calls: calls.go has those in flight, fastpath.go those that bypass the SDK's session, and
 //     answer.go delivers their answers. conn.go connects the others to the SDK. Package tasks
 //     has the calls that continue without their request.
 //   - Sessions: session.go has them, stream.go the streams of their messages, response.go writes
@@ -76,24 +76,24 @@ type Server struct {
 	call     mcp.MethodHandler           // serves direct calls
 	tasks    *tasks.Tasks
 
-	faults      faults
-	connections connections
-	sessions    sessions
-	closing     waitCounter // sessions of the SDK that are closing
-	piped       waitCounter // sessions over stdio
-	posts       waitCounter // POSTs with requests that are being served
-	inFlight    budget      // requests of the endpoint, from before their bodies are read
-	requests    budget      // over HTTP, without an answer
-	polls       budget      // requests about tasks
-	bodies      budget      // bytes of bodies in memory, except small ones
-	answers     budget      // bytes of answers that are being written, except small ones
-	unread      rate.Sometimes
-	streams     budget // GET and subscription streams over HTTP
-	replay      *replay
-	forwards    *http.Transport // to other servers
-	watchEvery  time.Duration   // see the constant
-	unseen      rate.Sometimes
-	lookups     *lookups // of other servers, which clients name
+	faults        faults
+	connections   connections
+	sessions      sessions
+	closing       waitCounter // sessions of the SDK that are closing
+	stdioSessions waitCounter // sessions over stdio
+	posts         waitCounter // POSTs with requests that are being served
+	inFlight      budget      // requests of the endpoint, from before their bodies are read
+	requests      budget      // over HTTP, without an answer
+	polls         budget      // requests about tasks
+	bodies        budget      // bytes of bodies in memory, except small ones
+	answers       budget      // bytes of answers that are being written, except small ones
+	unread        rate.Sometimes
+	streams       budget // GET and subscription streams over HTTP
+	replay        *replay
+	forwards      *http.Transport // to other servers
+	watchEvery    time.Duration   // see the constant
+	unseen        rate.Sometimes
+	lookups       *lookups // of other servers, which clients name
 
 	draining atomic.Bool
 	stopping chan struct{} // closed by the first Shutdown
@@ -300,4 +300,4 @@ func (s *Server) keep(t *tools.Tool) bool {
 }
 
 // Sessions returns how many MCP sessions are open.
-func (s *Server) Sessions() int { return s.sessions.count() + s.piped.value() }
+func (s *Server) Sessions() int { return s.sessions.count() + s.stdioSessions.value() }

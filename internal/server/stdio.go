@@ -26,8 +26,8 @@ func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) er
 	signal.Notify(pipe, syscall.SIGPIPE)
 	defer signal.Stop(pipe)
 
-	s.piped.add(1)
-	defer s.piped.add(-1)
+	s.stdioSessions.add(1)
+	defer s.stdioSessions.add(-1)
 	stop := make(chan struct{})
 	finished := make(chan struct{})
 	defer close(finished)
@@ -42,7 +42,7 @@ func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) er
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	client := &tools.Client{}
-	sessionContext := tools.WithClient(piped(tasks.Within(context.WithoutCancel(ctx), life)), client)
+	sessionContext := tools.WithClient(markStdio(tasks.Within(context.WithoutCancel(ctx), life)), client)
 	var sessions []mcp.Session
 	transport := &stdio.Transport{
 		In: in, Out: out, MaxLine: s.opts.Limits.Line, Log: s.log,

@@ -51,7 +51,7 @@ func TestCertificateOthers_OnlyTheSameCertificate(t *testing.T) {
 		<-ended
 		ln.Close()
 	}
-	if (&security{}).othersTLS() != nil {
+	if (&security{}).peersTLS() != nil {
 		t.Error("servers without TLS connect to each other with it")
 	}
 }
