@@ -133,7 +133,7 @@ func (b *Broker) arguments(t Tool, in toolCall) (json.RawMessage, error) {
 		return nil, &Error{Code: InvalidArguments, Message: errNotJSON.Error()}
 	}
 	if d.validator.Validate(instance) != nil {
-		return nil, &Error{Code: InvalidArguments, Message: safe(misfitText(d.input, instance, unknownNames(d.input, instance)+nullNames(d.input, instance)))}
+		return nil, &Error{Code: InvalidArguments, Message: safe(violationText(d.input, instance, unknownNames(d.input, instance)+nullNames(d.input, instance)))}
 	}
 	if name, near := misspelt(d.input, instance); name != "" {
 		return nil, &Error{Code: InvalidArguments, Message: fmt.Sprintf("the tool has no argument %q; did you mean %s?", brief(name), near)}

@@ -7,7 +7,7 @@
 //
 // Where to look: run.go makes a call, policy.go (with pattern.go) and budget.go decide about
 // it, memory.go bounds the memory of all calls, and package approval asks a person.
-// arguments.go checks what goes in, against the schemas of declaration.go; misfit.go says where
+// arguments.go checks what goes in, against the schemas of declaration.go; violation.go says where
 // it does not fit. result.go shapes what comes out, errors.go has the failures, and changes.go
 // the calls that may have changed something. servers.go and pool.go keep the connections, and
 // local.go adds the tools of this program. names.go, signature.go (with leaf.go), describe.go

@@ -256,7 +256,7 @@ func (b *Broker) Lines(ctx context.Context, names []string, l Language) (entries
 
 // documentation returns the signature of a tool with its explanation.
 func (b *Broker) documentation(t Tool, l Language) string {
-	text := signer{&b.declarations, l}.signature(t)
+	text := signatureWriter{&b.declarations, l}.signature(t)
 	explanation := b.explanation(t, l)
 	if note := others(b.declarations.of(t.Tool).parameters); note != "" && l == Python {
 		explanation = strings.TrimPrefix(explanation+"\n"+note, "\n")
@@ -277,7 +277,7 @@ func (b *Broker) explanation(t Tool, l Language) string {
 	d := b.declarations.of(t.Tool)
 	shown := d.parameters[:min(len(d.parameters), maxParameters)]
 	shortened := d.unknown || len(shown) < len(d.parameters)
-	sign := signer{&b.declarations, JavaScript} // the types of both languages are alike
+	sign := signatureWriter{&b.declarations, JavaScript} // the types of both languages are alike
 	for _, p := range shown {
 		shortened = shortened || sign.shortens(p.schema, 0, true)
 		if len(p.Name) > maxParameter {
@@ -356,7 +356,7 @@ func hasNotes(s *jsonschema.Schema) bool { return s.Description != "" || constra
 // shortens reports whether the type of a schema, nested in so many others, omits
 // something: members, alternatives and, if notes is set, descriptions and constraints
 // of what is nested.
-func (s signer) shortens(schema *jsonschema.Schema, depth int, notes bool) bool {
+func (s signatureWriter) shortens(schema *jsonschema.Schema, depth int, notes bool) bool {
 	switch {
 	case schema == nil, s.isWhole(schema) && !(notes && depth > 0 && hasNotes(schema)):
 		return false

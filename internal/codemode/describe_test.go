@@ -239,7 +239,7 @@ func TestSignature_lists(t *testing.T) {
 		JavaScript: "await tools.s.t({rows: number[][] | null}): any",
 		Shell:      "glovebox-tool s.t rows=<list[list[float]] | None>",
 	} {
-		if got := (signer{&declarations{}, l}).signature(nullable); got != want {
+		if got := (signatureWriter{&declarations{}, l}).signature(nullable); got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	}

@@ -92,7 +92,7 @@ func (b *Broker) withTool(err error, t Tool, l Language) error {
 	named := *e
 	named.Server, named.Tool = t.Server, t.Name
 	if named.Code == InvalidArguments || named.Code == ToolFailed {
-		named.Signature = signer{&b.declarations, l}.signature(t)
+		named.Signature = signatureWriter{&b.declarations, l}.signature(t)
 	}
 	return &named
 }

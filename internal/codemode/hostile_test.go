@@ -265,7 +265,7 @@ for node in ast.parse(sys.stdin.read()).body:
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v: %s\n%s", err, out, text)
 	}
-	for _, l := range strings.Split(signer{&w.declarations, Python}.signature(tools[0])+signer{&w.declarations, JavaScript}.signature(tools[0]), "evil") {
+	for _, l := range strings.Split(signatureWriter{&w.declarations, Python}.signature(tools[0])+signatureWriter{&w.declarations, JavaScript}.signature(tools[0]), "evil") {
 		if strings.ContainsAny(l, "\n\r\u2028") {
 			t.Errorf("a signature of several lines: %q", l)
 		}
@@ -480,7 +480,7 @@ func FuzzSchema(f *testing.F) {
 				_, _ = b.arguments(tool, toolCall{Arguments: json.RawMessage(arguments)}) // must return
 			}
 			for _, l := range []Language{Python, JavaScript} {
-				if text := (signer{&b.declarations, l}).signature(tool); strings.ContainsAny(text, "\n\r\u2028\u2029") || len(text) > 64<<10 {
+				if text := (signatureWriter{&b.declarations, l}).signature(tool); strings.ContainsAny(text, "\n\r\u2028\u2029") || len(text) > 64<<10 {
 					t.Errorf("signature of %d bytes: %.1000q", len(text), text)
 				}
 			}

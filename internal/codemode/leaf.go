@@ -51,7 +51,7 @@ func isShort(s *jsonschema.Schema) bool {
 }
 
 // isWhole reports whether a signature shows the type of a leaf in full.
-func (s signer) isWhole(schema *jsonschema.Schema) bool {
+func (s signatureWriter) isWhole(schema *jsonschema.Schema) bool {
 	if !isLeaf(schema) || len(schema.Enum) > maxEnum {
 		return false
 	}

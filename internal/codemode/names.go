@@ -208,7 +208,7 @@ func (b *Broker) toolAsServer(ctx context.Context, word string, servers []string
 	}
 	e := &Error{Code: UnknownServer, Message: fmt.Sprintf("%q is a tool and no server: call %s", brief(word), either(paths, " or "))}
 	if len(found) == 1 {
-		e.Signature = signer{&b.declarations, l}.signature(found[0])
+		e.Signature = signatureWriter{&b.declarations, l}.signature(found[0])
 	}
 	return e
 }

@@ -200,7 +200,7 @@ func (b *Broker) offered(ctx context.Context, server string) []Tool {
 // line returns the entry of a tool with one line about it.
 func (b *Broker) line(t Tool, l Language) Entry {
 	e := entryOf(t)
-	e.Line = signer{&b.declarations, l}.signature(t)
+	e.Line = signatureWriter{&b.declarations, l}.signature(t)
 	comment := "  " + l.comment()
 	if d := firstSentence(t.Description, 200); d != "" {
 		e.Line += comment + d

@@ -98,14 +98,14 @@ const (
 	maxEnum       = 20  // values of a type
 )
 
-// A signer writes the signatures of tools for a language.
-type signer struct {
+// A signatureWriter writes the signatures of tools for a language.
+type signatureWriter struct {
 	known    *declarations
 	language Language
 }
 
 // signature returns how a program calls the tool, on one line.
-func (s signer) signature(t Tool) string {
+func (s signatureWriter) signature(t Tool) string {
 	if s.language == Shell {
 		return s.commandLine(t)
 	}
@@ -118,10 +118,10 @@ func (s signer) signature(t Tool) string {
 }
 
 // commandLine returns how the shell calls the tool, on one line.
-func (s signer) commandLine(t Tool) string {
+func (s signatureWriter) commandLine(t Tool) string {
 	parts := []string{"glovebox-tool", shellWord(t.dotted())}
 	d := s.known.of(t.Tool)
-	types := signer{s.known, Python}
+	types := signatureWriter{s.known, Python}
 	others := d.unknown
 	for _, p := range d.parameters {
 		if len(parts) == maxParameters || len(p.Name) > maxParameter || !isIdentifier(p.Name) {
@@ -151,7 +151,7 @@ func shellWord(name string) string {
 	return "'" + strings.ReplaceAll(name, "'", `'\''`) + "'"
 }
 
-func (s signer) parameterList(t Tool) string {
+func (s signatureWriter) parameterList(t Tool) string {
 	var parts []string
 	d := s.known.of(t.Tool)
 	others := d.unknown // arguments that have no name in Python, or do not fit
@@ -208,7 +208,7 @@ func others(all []parameter) string {
 // isIdentifier reports whether a name is written as it is after a dot or before =.
 func isIdentifier(name string) bool { return identifier(name) == name }
 
-func (s signer) returnType(t Tool) string { return s.typeName(s.known.of(t.Tool).output, 0) }
+func (s signatureWriter) returnType(t Tool) string { return s.typeName(s.known.of(t.Tool).output, 0) }
 
 // propertyName quotes a name that is no identifier.
 func propertyName(name string) string {
@@ -266,7 +266,7 @@ var typeNames = map[string][2]string{
 
 // typeName returns a schema as a type, on one line. A type that is too long is replaced
 // by a simpler one.
-func (s signer) typeName(schema *jsonschema.Schema, depth int) string {
+func (s signatureWriter) typeName(schema *jsonschema.Schema, depth int) string {
 	l := s.language
 	unknown := [2]string{"Any", "any"}[l]
 	if schema == nil {
@@ -286,7 +286,7 @@ func (s signer) typeName(schema *jsonschema.Schema, depth int) string {
 }
 
 // exactType returns "" for a schema that allows everything, or cannot be written.
-func (s signer) exactType(schema *jsonschema.Schema, depth int) string {
+func (s signatureWriter) exactType(schema *jsonschema.Schema, depth int) string {
 	l := s.language
 	if len(schema.Enum) > 0 && len(schema.Enum) <= maxEnum {
 		return enumType(schema.Enum, l)

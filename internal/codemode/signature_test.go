@@ -18,7 +18,7 @@ func TestSignature_objects(t *testing.T) {
 		Python:     `tools.memory.create_entities(*, entities: list[{"name": str, "tags": NotRequired[list[str]]}]) -> {"n": int}`,
 		JavaScript: `await tools.memory.create_entities({entities: {name: string, tags?: string[]}[]}): {n: number}`,
 	} {
-		if got := (signer{&declarations{}, l}).signature(tool); got != want {
+		if got := (signatureWriter{&declarations{}, l}).signature(tool); got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	}

@@ -90,7 +90,7 @@ func (b *Broker) remark(t Tool) string {
 // All text below comes from servers, and must not end the comment or string that it is in.
 
 func (b *Broker) declarePython(out *strings.Builder, t Tool, full bool) {
-	sign := signer{&b.declarations, Python}
+	sign := signatureWriter{&b.declarations, Python}
 	if t.ambiguousName {
 		fmt.Fprintf(out, "    # %s\n", t.path())
 	}
@@ -112,7 +112,7 @@ func (b *Broker) declarePython(out *strings.Builder, t Tool, full bool) {
 }
 
 func (b *Broker) declareJavaScript(out *strings.Builder, t Tool, full bool) {
-	sign := signer{&b.declarations, JavaScript}
+	sign := signatureWriter{&b.declarations, JavaScript}
 	args := sign.parameterList(t)
 	if args != "" {
 		args = "args: " + args

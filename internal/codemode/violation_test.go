@@ -15,7 +15,7 @@ import (
 
 // An error about arguments has the path, what is expected and what was given, and no words of a
 // validator.
-func TestMisfit_plain(t *testing.T) {
+func TestViolation_plain(t *testing.T) {
 	const schema = `{"type":"object","required":["a"],"additionalProperties":false,"$defs":{"point":{"type":"object","required":["x"],"properties":{"x":{"type":"number"}}}},"properties":{
 		"a":{"type":"integer","minimum":1,"maximum":9},"s":{"type":"string","minLength":2,"maxLength":3,"pattern":"^[a-z]*$"},"e":{"enum":["r","w",1]},"l":{"type":"array","minItems":1,"maxItems":2,"items":{"type":"string"}},
 		"o":{"type":"object","additionalProperties":false,"properties":{"deep":{"type":"object","properties":{"my key":{"type":"boolean"}}}}},
@@ -60,14 +60,14 @@ func TestMisfit_plain(t *testing.T) {
 		if validator.Validate(instance) == nil {
 			t.Errorf("%s fits", arguments)
 		}
-		if got := strings.TrimPrefix(misfitText(parsed, instance, unknownNames(parsed, instance)), "invalid arguments: "); got != want {
+		if got := strings.TrimPrefix(violationText(parsed, instance, unknownNames(parsed, instance)), "invalid arguments: "); got != want {
 			t.Errorf("%s: got %q, want %q", arguments, got, want)
 		}
 	}
 }
 
 // The work for an error is bounded, also where alternatives are nested and texts are long.
-func TestMisfit_bounded(t *testing.T) {
+func TestViolation_bounded(t *testing.T) {
 	alternatives := `{"type":"string","minLength":5000000,"pattern":"(a*)*b"}`
 	for range 6 {
 		alternatives = `{"anyOf":[` + strings.TrimSuffix(strings.Repeat(alternatives+",", 4), ",") + `]}`
@@ -77,7 +77,7 @@ func TestMisfit_bounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	begun := time.Now()
-	text := misfitText(schema, map[string]any{"x": strings.Repeat("a", 1<<20)}, "")
+	text := violationText(schema, map[string]any{"x": strings.Repeat("a", 1<<20)}, "")
 	if took := time.Since(begun); took > 5*time.Second || len(text) > 2000 {
 		t.Errorf("%d bytes after %v", len(text), took)
 	}
@@ -145,9 +145,9 @@ func TestMisspelt_ManyNames(t *testing.T) {
 	}
 }
 
-// TestMisfit_TrialsSuggestNothing: which of several alternatives a value fits is found without a
+// TestViolation_TrialsSuggestNothing: which of several alternatives a value fits is found without a
 // search for the names that it may have meant.
-func TestMisfit_TrialsSuggestNothing(t *testing.T) {
+func TestViolation_TrialsSuggestNothing(t *testing.T) {
 	closed := &jsonschema.Schema{Not: &jsonschema.Schema{}}
 	other := &jsonschema.Schema{Type: "object", AdditionalProperties: closed, Properties: make(map[string]*jsonschema.Schema)}
 	for _, name := range longNames(100) {
@@ -167,7 +167,7 @@ func TestMisfit_TrialsSuggestNothing(t *testing.T) {
 	suggest(given, sortedKeys(other.Properties))
 	one := time.Since(begun)
 	begun = time.Now()
-	f := misfits{root: schema, steps: maxMisfitSteps}
+	f := violations{root: schema, steps: maxViolationSteps}
 	f.check(schema, map[string]any{"l": list}, "")
 	if took := time.Since(begun); took > items/4*one || len(f.found) > 0 {
 		t.Errorf("found %q in %s; a suggestion takes %s", f.found, took, one)
@@ -179,9 +179,9 @@ func TestMisfit_TrialsSuggestNothing(t *testing.T) {
 		value[given+strconv.Itoa(i)] = 1.0
 	}
 	begun = time.Now()
-	f = misfits{root: schema, steps: maxMisfitSteps}
+	f = violations{root: schema, steps: maxViolationSteps}
 	f.check(other, value, "o")
-	if took := time.Since(begun); took > items/4*one || len(f.found) != maxMisfits {
+	if took := time.Since(begun); took > items/4*one || len(f.found) != maxViolations {
 		t.Errorf("found %q in %s; a suggestion takes %s", f.found, took, one)
 	}
 }

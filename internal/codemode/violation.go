@@ -18,19 +18,19 @@ import (
 )
 
 const (
-	// maxMisfits bounds the misfits in an error, and maxMisfitSteps the work to find them:
+	// maxViolations bounds the violations in an error, and maxViolationSteps the work to find them:
 	// the arguments are refused either way.
-	maxMisfits, maxMisfitSteps = 5, 20_000
+	maxViolations, maxViolationSteps = 5, 20_000
 	// bytesOfStep is the text that takes about as long to check as another value.
 	bytesOfStep = 50
 	// maxAlternatives bounds the alternatives in "expected".
 	maxAlternatives = 8
 )
 
-// misfitText says where arguments do not fit a schema which the validator has found them not to
+// violationText says where arguments do not fit a schema which the validator has found them not to
 // fit: at which path, what is expected, and what was given. more is known besides.
-func misfitText(schema *jsonschema.Schema, arguments map[string]any, more string) string {
-	f := misfits{root: schema, steps: maxMisfitSteps}
+func violationText(schema *jsonschema.Schema, arguments map[string]any, more string) string {
+	f := violations{root: schema, steps: maxViolationSteps}
 	f.check(schema, arguments, "")
 	switch {
 	case len(f.found) > 0:
@@ -41,16 +41,16 @@ func misfitText(schema *jsonschema.Schema, arguments map[string]any, more string
 	return `the arguments do not fit the schema of the tool: read it with tools.describe(NAME, detail="schema")`
 }
 
-// misfits collects where a value does not fit a schema. It knows the common parts of JSON Schema.
-type misfits struct {
+// violations collects where a value does not fit a schema. It knows the common parts of JSON Schema.
+type violations struct {
 	root  *jsonschema.Schema
 	steps int  // that may still be made
 	trial bool // only whether something is found counts
 	found []string
 }
 
-func (m *misfits) add(path, format string, args ...any) {
-	if len(m.found) < maxMisfits {
+func (m *violations) add(path, format string, args ...any) {
+	if len(m.found) < maxViolations {
 		if path == "" {
 			path = "the arguments"
 		}
@@ -70,16 +70,16 @@ func joined(path, name string) string {
 }
 
 // fits reports whether a value fits a schema, as far as check knows.
-func (m *misfits) fits(schema *jsonschema.Schema, value any) bool {
-	trial := misfits{root: m.root, steps: m.steps, trial: true}
+func (m *violations) fits(schema *jsonschema.Schema, value any) bool {
+	trial := violations{root: m.root, steps: m.steps, trial: true}
 	trial.check(schema, value, "")
 	m.steps = trial.steps
 	return len(trial.found) == 0
 }
 
 // check adds where a value does not fit a schema.
-func (m *misfits) check(schema *jsonschema.Schema, value any, path string) {
-	if m.steps--; schema == nil || m.steps <= 0 || len(m.found) >= maxMisfits {
+func (m *violations) check(schema *jsonschema.Schema, value any, path string) {
+	if m.steps--; schema == nil || m.steps <= 0 || len(m.found) >= maxViolations {
 		return
 	}
 	if schema.Ref != "" {
@@ -114,7 +114,7 @@ func (m *misfits) check(schema *jsonschema.Schema, value any, path string) {
 }
 
 // definition returns the schema that a reference within the schema means; nil if it is elsewhere.
-func (m *misfits) definition(ref string) *jsonschema.Schema {
+func (m *violations) definition(ref string) *jsonschema.Schema {
 	pointer, ok := strings.CutPrefix(ref, "#")
 	if !ok {
 		return nil
@@ -146,7 +146,7 @@ func (m *misfits) definition(ref string) *jsonschema.Schema {
 	return at
 }
 
-func (m *misfits) checkText(schema *jsonschema.Schema, value, path string) {
+func (m *violations) checkText(schema *jsonschema.Schema, value, path string) {
 	m.steps -= len(value) / bytesOfStep
 	n := utf8.RuneCountInString(value)
 	switch {
@@ -161,7 +161,7 @@ func (m *misfits) checkText(schema *jsonschema.Schema, value, path string) {
 	}
 }
 
-func (m *misfits) checkNumber(schema *jsonschema.Schema, value float64, path string) {
+func (m *violations) checkNumber(schema *jsonschema.Schema, value float64, path string) {
 	switch {
 	case schema.Minimum != nil && value < *schema.Minimum:
 		m.add(path, "expected at least %v, got %s", *schema.Minimum, given(value))
@@ -176,7 +176,7 @@ func (m *misfits) checkNumber(schema *jsonschema.Schema, value float64, path str
 	}
 }
 
-func (m *misfits) checkList(schema *jsonschema.Schema, value []any, path string) {
+func (m *violations) checkList(schema *jsonschema.Schema, value []any, path string) {
 	switch {
 	case schema.MinItems != nil && len(value) < *schema.MinItems:
 		m.add(path, "expected at least %s, got %d", plural.N(*schema.MinItems, "item"), len(value))
@@ -216,7 +216,7 @@ func repeated(list []any) (first, again int) {
 	return 0, 0
 }
 
-func (m *misfits) checkObject(schema *jsonschema.Schema, value map[string]any, path string) {
+func (m *violations) checkObject(schema *jsonschema.Schema, value map[string]any, path string) {
 	m.steps -= len(value)
 	for _, name := range schema.Required {
 		if _, there := value[name]; there {
@@ -226,12 +226,12 @@ func (m *misfits) checkObject(schema *jsonschema.Schema, value map[string]any, p
 		if p := schema.Properties[name]; p != nil {
 			want = ": expected " + expected(p)
 		}
-		if m.steps--; len(m.found) < maxMisfits {
+		if m.steps--; len(m.found) < maxViolations {
 			m.found = append(m.found, "missing "+joined(path, name)+want)
 		}
 	}
 	for _, name := range sortedKeys(value) {
-		if m.steps <= 0 || len(m.found) >= maxMisfits {
+		if m.steps <= 0 || len(m.found) >= maxViolations {
 			return
 		}
 		if p := schema.Properties[name]; p != nil {
@@ -314,7 +314,7 @@ func expected(s *jsonschema.Schema) string {
 }
 
 // anyOf says what fits one of several schemas.
-func (m *misfits) anyOf(all []*jsonschema.Schema) string {
+func (m *violations) anyOf(all []*jsonschema.Schema) string {
 	var words []string
 	seen := make(map[string]bool)
 	for _, one := range all {
