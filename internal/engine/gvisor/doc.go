@@ -54,7 +54,7 @@
 //   - The contract: engine.go and guest.go implement it. factory.go and probe.go are how the
 //     program finds the engine, version.go has the pinned version, and unsupported.go takes the
 //     place of all on other systems. state.go has the directory of a running engine.
-//   - Confinement of the server: enter.go and powers.go.
+//   - Confinement of the server: enter.go and capabilities.go.
 //   - Processes: launch.go, spawn.go and boot.go start a sentry, from the OCI spec of spec.go,
 //     and gofer.go a gofer. users.go gives each sentry a user. control.go speaks to it,
 //     streams.go keeps the last errors that it and the agent print, and exhausted.go recognizes

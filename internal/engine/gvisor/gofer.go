@@ -125,9 +125,9 @@ func (l *launch) startGofer(e *Engine, oci *specs.Spec, g gofer, trash *files) (
 	gofer.args = append(gofer.args, l.id)
 	cmd := l.cmd(goferName, gofer)
 	if g.nest {
-		e.vols.nest(cmd)
+		e.vols.runAsGuestUser(cmd)
 	} else {
-		e.vols.enclose(cmd)
+		e.vols.runAsRoot(cmd)
 	}
 	if err := l.group.start(e.spawn, cmd); err != nil {
 		return nil, fmt.Errorf("start gofer: %w", err)

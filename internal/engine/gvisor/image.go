@@ -325,8 +325,8 @@ func (img *image) remove() error {
 	return errors.Join(errs...)
 }
 
-// seal computes the checksums of the files, syncs everything, and commits the snapshot.
-func (img *image) seal(ctx context.Context, m *manifest) error {
+// commit computes the checksums of the files, syncs everything, and commits the snapshot.
+func (img *image) commit(ctx context.Context, m *manifest) error {
 	if img.staged != nil {
 		pages := filepath.Join(img.dir, imageFiles[len(imageFiles)-1])
 		if err := copyFile(ctx, pages, img.staged); err != nil {
@@ -334,7 +334,7 @@ func (img *image) seal(ctx context.Context, m *manifest) error {
 		}
 	}
 	for _, name := range imageFiles {
-		entry, err := sealFile(ctx, filepath.Join(img.dir, name))
+		entry, err := commitFile(ctx, filepath.Join(img.dir, name))
 		if err != nil {
 			return fmt.Errorf("check %s: %w", name, err)
 		}
@@ -388,7 +388,7 @@ func copyFile(ctx context.Context, path string, from *os.File) error {
 	return f.Close()
 }
 
-func sealFile(ctx context.Context, path string) (fileEntry, error) {
+func commitFile(ctx context.Context, path string) (fileEntry, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return fileEntry{}, err

@@ -34,7 +34,7 @@ func reseal(t *testing.T, dir string, change func(m *manifest)) {
 		t.Fatal(err)
 	}
 	for i, name := range imageFiles {
-		if m.Files[i], err = sealFile(t.Context(), filepath.Join(dir, name)); err != nil {
+		if m.Files[i], err = commitFile(t.Context(), filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}
 	}

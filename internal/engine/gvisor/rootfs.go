@@ -99,7 +99,7 @@ func (t *tree) assemble(p *plan) (err error) {
 		return err
 	}
 	if t.root, err = openTree(t.path); err != nil {
-		return errors.Join(err, takeDown(t.path))
+		return errors.Join(err, removeTree(t.path))
 	}
 	return nil
 }
@@ -113,7 +113,7 @@ func (r *roots) put(t *tree) error {
 		return nil
 	}
 	delete(r.trees, t.key)
-	return t.takeDown()
+	return t.removeTree()
 }
 
 // evictLocked removes an unused tree if there are too many.
@@ -124,7 +124,7 @@ func (r *roots) evictLocked() error {
 	for key, t := range r.trees {
 		if t.users == 0 {
 			delete(r.trees, key)
-			return t.takeDown()
+			return t.removeTree()
 		}
 	}
 	return fmt.Errorf("assemble root: %d are in use: %w", len(r.trees), engine.ErrExhausted)
@@ -136,7 +136,7 @@ func (r *roots) close() error {
 	defer r.mu.Unlock()
 	var errs []error
 	for key, t := range r.trees {
-		errs = append(errs, t.takeDown())
+		errs = append(errs, t.removeTree())
 		delete(r.trees, key)
 	}
 	return errors.Join(errs...)
@@ -201,7 +201,7 @@ func assemble(dir string, p *plan) (err error) {
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, takeDown(dir))
+			err = errors.Join(err, removeTree(dir))
 		}
 	}()
 	if err := unix.Mount("glovebox", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755,size=1m"); err != nil {
@@ -238,7 +238,7 @@ func assemble(dir string, p *plan) (err error) {
 	if err := bind(p.Agent.Path, dir, agentPath); err != nil {
 		return err
 	}
-	return seal(dir)
+	return remountReadOnly(dir)
 }
 
 // populate fills the in-memory directory dir with the entries of host and creates
@@ -368,30 +368,30 @@ func bind(host, dir, guest string) error {
 	return nil
 }
 
-// seal remounts the whole tree read-only, nosuid and nodev.
-func seal(dir string) error {
+// remountReadOnly remounts the whole tree read-only, nosuid and nodev.
+func remountReadOnly(dir string) error {
 	err := unix.MountSetattr(unix.AT_FDCWD, dir, unix.AT_RECURSIVE, &unix.MountAttr{
 		Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV,
 	})
 	if errors.Is(err, unix.ENOSYS) {
-		return fmt.Errorf("seal tree: the kernel is older than 5.12: %w", engine.ErrUnsupported)
+		return fmt.Errorf("remount tree read-only: the kernel is older than 5.12: %w", engine.ErrUnsupported)
 	}
 	if err != nil {
-		return fmt.Errorf("seal tree: %w", err)
+		return fmt.Errorf("remount tree read-only: %w", err)
 	}
 	return nil
 }
 
-// takeDown removes the tree.
-func (t *tree) takeDown() error {
+// removeTree removes the tree.
+func (t *tree) removeTree() error {
 	if t.images != nil {
 		return t.images.close()
 	}
-	return errors.Join(t.root.Close(), takeDown(t.path))
+	return errors.Join(t.root.Close(), removeTree(t.path))
 }
 
-// takeDown removes the tree at dir.
-func takeDown(dir string) error {
+// removeTree removes the tree at dir.
+func removeTree(dir string) error {
 	if err := unix.Unmount(dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) {
 		return fmt.Errorf("unmount tree: %w", err)
 	}

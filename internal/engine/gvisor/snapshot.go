@@ -141,7 +141,7 @@ func (g *guest) write(ctx context.Context, dir string, stage bool, limit time.Du
 		})
 	})
 	if err == nil {
-		err = img.seal(ctx, m)
+		err = img.commit(ctx, m)
 	}
 	if err != nil {
 		return errors.Join(err, img.remove())

@@ -71,7 +71,7 @@ func newVolumes(log *slog.Logger) *volumes {
 		warned: make(map[string]bool),
 	}
 	v.nests = sync.OnceValue(func() error {
-		f, err := userNamespace(v.nestedIDs())
+		f, err := userNamespace(v.guestUserIDs())
 		if err != nil {
 			return fmt.Errorf("make user namespace: %w", err)
 		}
@@ -248,11 +248,11 @@ func (s spaces) close() {
 	}
 }
 
-// nest makes the gofer run in a user namespace that maps this namespace's root to the
+// runAsGuestUser makes the gofer run in a user namespace that maps this namespace's root to the
 // guest's user.
-func (v *volumes) nest(cmd *exec.Cmd) {
+func (v *volumes) runAsGuestUser(cmd *exec.Cmd) {
 	cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWUSER
-	cmd.SysProcAttr.UidMappings, cmd.SysProcAttr.GidMappings = v.nestedIDs()
+	cmd.SysProcAttr.UidMappings, cmd.SysProcAttr.GidMappings = v.guestUserIDs()
 	// It is not root there, and would lose the capabilities that its setup needs. It
 	// keeps the first six of these.
 	cmd.SysProcAttr.AmbientCaps = []uintptr{
@@ -261,9 +261,9 @@ func (v *volumes) nest(cmd *exec.Cmd) {
 	}
 }
 
-// enclose makes the gofer run in a user namespace with all users of this one, so that its
+// runAsRoot makes the gofer run in a user namespace with all users of this one, so that its
 // power over files is no power over the host.
-func (v *volumes) enclose(cmd *exec.Cmd) {
+func (v *volumes) runAsRoot(cmd *exec.Cmd) {
 	attr := cmd.SysProcAttr
 	attr.Cloneflags |= unix.CLONE_NEWUSER
 	attr.UidMappings, attr.GidMappings = v.uids, v.gids
@@ -273,8 +273,8 @@ func (v *volumes) enclose(cmd *exec.Cmd) {
 	}
 }
 
-// nestedIDs returns the ids of that namespace.
-func (v *volumes) nestedIDs() (uids, gids []syscall.SysProcIDMap) {
+// guestUserIDs returns the ids of that namespace.
+func (v *volumes) guestUserIDs() (uids, gids []syscall.SysProcIDMap) {
 	return swapIDs(v.uids, 0, engine.UserID), swapIDs(v.gids, 0, engine.UserID)
 }
 
