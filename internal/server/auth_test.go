@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -513,26 +514,28 @@ func TestRate_OfAddress(t *testing.T) {
 	}
 }
 
-// TestRate_OfBatch: each message of a batch counts. A batch larger than the burst takes
-// the whole burst.
+// TestRate_OfBatch: each message of a batch counts, a notification too. A batch larger than the
+// burst takes the whole burst.
 func TestRate_OfBatch(t *testing.T) {
 	_, url := serve(t, func(o *Options) { o.Limits.Rate, o.Limits.Burst, o.BehindProxy = 0.001, 5, true })
+	const notification = `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}`
 	for i, c := range []struct {
-		from string
-		n    int // messages
-		want int
+		from    string
+		n, told int // requests and notifications
+		want    int
 	}{
-		{"192.0.2.1", 3, 200}, {"192.0.2.1", 3, 429}, {"192.0.2.1", 1, 200}, {"192.0.2.1", 1, 429},
-		{"192.0.2.2", 9, 200}, {"192.0.2.2", 1, 429},
-		{"192.0.2.3", 5, 200}, {"192.0.2.3", 1, 429},
+		{"192.0.2.1", 3, 0, 200}, {"192.0.2.1", 3, 0, 429}, {"192.0.2.1", 1, 0, 200}, {"192.0.2.1", 1, 0, 429},
+		{"192.0.2.2", 9, 0, 200}, {"192.0.2.2", 1, 0, 429},
+		{"192.0.2.3", 5, 0, 200}, {"192.0.2.3", 1, 0, 429},
+		{"192.0.2.4", 0, 3, 202}, {"192.0.2.4", 1, 2, 429}, {"192.0.2.4", 1, 0, 200}, {"192.0.2.4", 1, 0, 429},
 	} {
-		var all []string
+		all := slices.Repeat([]string{notification}, c.told)
 		for id := range c.n {
 			all = append(all, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"ping"}`, id))
 		}
 		res, body := do(t, "POST", url, header{"Accept": mcpAccept, "X-Forwarded-For": c.from}, "["+strings.Join(all, ",")+"]")
 		if res.StatusCode != c.want || c.want == 429 && (res.Header.Get("Retry-After") == "" || parse(t, body).Error == nil) {
-			t.Errorf("%d, %d messages: got %s %v %s, want %d", i, c.n, res.Status, res.Header, body, c.want)
+			t.Errorf("%d, %d messages: got %s %v %s, want %d", i, len(all), res.Status, res.Header, body, c.want)
 		}
 	}
 }

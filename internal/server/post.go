@@ -41,8 +41,8 @@ func (s *Server) servePOST(w http.ResponseWriter, r *http.Request) {
 	if !m.batch && !s.permit(w, r, m.ID, s.scopeOf(m.Method, m.Tool)) {
 		return
 	}
-	// The others of a batch count too; one that is larger than the burst takes all of it.
-	if more := min(m.calls, s.rate.burst) - 1; more > 0 {
+	// The other messages of a batch count too; one that is larger than the burst takes all of it.
+	if more := min(len(m.messages), s.rate.burst) - 1; more > 0 {
 		if wait := s.rate.take(callerIn(r).account, more, time.Now()); wait > 0 {
 			s.refuseRate(w, r, nil, wait, "Too many requests")
 			return
