@@ -59,14 +59,20 @@ func (t *trial) othersServed(ctx context.Context, s *server, attack func(ctx con
 		case <-time.After(askEvery):
 		}
 		for name, ask := range answers {
-			t.answersInTime(name, ask)
+			if !t.isBroken() {
+				t.answersInTime(name, ask)
+			}
 		}
 		if took := s.memory() - before; took > memorySlack {
 			t.broke("the server took %d MiB", took>>20)
 			before += took
 		}
-		if t.isBroken() {
+		if t.isBroken() { // what is asked after cancel is not served either
 			cancel()
+			if running {
+				err = <-attacked
+			}
+			return err
 		}
 	}
 	return err
