@@ -66,7 +66,7 @@ var rules = []rule{
 	// Boxes.
 	{tree: "internal/fleet", ours: []string{"engine", "internal/lazyregexp", "mcpkit/outbound/address"}},
 	{tree: "internal/box",
-		ours: []string{"engine", "engine/hostdisk", "internal/fairlru", "internal/fleet", "internal/guest/client", "internal/guest/protocol", "internal/lazyregexp", "internal/logkey", "internal/owned", "internal/plural", "internal/statefile", "internal/syncfile", "internal/tracing", "internal/truncate", "internal/visible"},
+		ours: []string{"engine", "engine/hostdisk", "internal/crc32c", "internal/fairlru", "internal/fleet", "internal/guest/client", "internal/guest/protocol", "internal/lazyregexp", "internal/logkey", "internal/owned", "internal/plural", "internal/statefile", "internal/syncfile", "internal/tracing", "internal/truncate", "internal/visible"},
 		others: []string{
 			sys, "github.com/google/uuid", "golang.org/x/sync/", "golang.org/x/time/",
 		}},
@@ -78,7 +78,7 @@ var rules = []rule{
 		ours:   []string{"engine", "internal/box/image", "internal/box/machine", "internal/guest/client", "internal/guest/protocol", "internal/lazyregexp", "internal/statefile"},
 		others: []string{"github.com/google/uuid"}},
 	{tree: "internal/engine/gvisor",
-		ours:   []string{"engine", "engine/hostdisk", "internal/engine/guests", "internal/engine/stdiolink", "internal/erofs", "internal/gctune", "internal/logkey", "internal/owned", "internal/plural", "internal/posture", "internal/regular", "internal/truncate"},
+		ours:   []string{"engine", "engine/hostdisk", "internal/crc32c", "internal/engine/guests", "internal/engine/stdiolink", "internal/erofs", "internal/gctune", "internal/logkey", "internal/owned", "internal/plural", "internal/posture", "internal/regular", "internal/truncate"},
 		others: []string{sys, gvisor, "github.com/opencontainers/runtime-spec/"},
 		never:  []string{"net/http"}},
 	{tree: "internal/engine/guests", ours: []string{"engine"}},
@@ -155,6 +155,7 @@ var rules = []rule{
 	{tree: "internal/erofs"},
 	{tree: "internal/erofs/erofstest", ours: []string{"internal/erofs"}},
 	{tree: "internal/filewatch"},
+	{tree: "internal/crc32c"},
 	{tree: "internal/gctune"},
 	{tree: "internal/logkey"},
 	{tree: "internal/loglimit", others: []string{"github.com/hashicorp/golang-lru/v2", "golang.org/x/time/rate"}},

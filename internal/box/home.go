@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"hash"
-	"hash/crc32"
 	"io"
 	"io/fs"
 	"os"
@@ -14,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/crc32c"
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 	"github.com/glovebox-dev/glovebox/internal/logkey"
 	"github.com/glovebox-dev/glovebox/internal/owned"
@@ -48,10 +48,6 @@ type homeInfo struct {
 	// Only says that there is no memory beside the archive, and why.
 	Only string `json:"only,omitempty"`
 }
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-func homeSum(h hash.Hash32) string { return fmt.Sprintf("crc32c:%08x", h.Sum32()) }
 
 // errNoHome says that no files are stored beside a snapshot.
 var errNoHome = errors.New("its files were not stored apart from its memory")
@@ -94,7 +90,7 @@ func (recs *records) archiveHome(ctx context.Context, b *Box, prev, dir string) 
 		return err
 	}
 	defer f.Close()
-	w := &summed{w: f, sum: crc32.New(castagnoli), left: ask.MaxBytes + homeSlack}
+	w := &summed{w: f, sum: crc32c.New(), left: ask.MaxBytes + homeSlack}
 	res, err := b.machine.Agent.Backup(ctx, ask, w)
 	if remote, ok := errors.AsType[*protocol.Error](err); ok && remote.Code == protocol.CodeInvalid && w.n == 0 && len(ask.Exclude) == 0 {
 		// The agent is of an earlier version, which knows archives only.
@@ -115,7 +111,7 @@ func (recs *records) archiveHome(ctx context.Context, b *Box, prev, dir string) 
 	}
 	if err == nil {
 		err = writeHomeInfo(dir, &homeInfo{
-			Format: homeFormat, At: at, Bytes: w.n, Sum: homeSum(w.sum), Mark: clip(res.Mark, 64),
+			Format: homeFormat, At: at, Bytes: w.n, Sum: crc32c.Text(w.sum), Mark: clip(res.Mark, 64),
 			Files: res.Files, Omitted: res.Omitted, Examples: examples(res.Examples),
 		})
 	}
@@ -228,9 +224,9 @@ func openHome(dir string) (*homeInfo, *os.File, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	sum := crc32.New(castagnoli)
+	sum := crc32c.New()
 	n, err := io.Copy(sum, f)
-	if err == nil && (n != info.Bytes || homeSum(sum) != info.Sum) {
+	if err == nil && (n != info.Bytes || crc32c.Text(sum) != info.Sum) {
 		err = errors.New("the archive of its files is damaged")
 	}
 	if err == nil {

@@ -4,13 +4,14 @@ package box
 
 import (
 	"errors"
-	"hash/crc32"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/internal/crc32c"
 )
 
 // A pipe or a link in place of a stored file neither blocks nor leads elsewhere.
@@ -28,9 +29,9 @@ func TestOpenHome_PipesAndLinks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			content := []byte("archive")
-			sum := crc32.New(castagnoli)
+			sum := crc32c.New()
 			sum.Write(content)
-			if err := errors.Join(os.WriteFile(filepath.Join(dir, homeTar), content, 0o600), writeHomeInfo(dir, &homeInfo{Format: homeFormat, Bytes: int64(len(content)), Sum: homeSum(sum)})); err != nil {
+			if err := errors.Join(os.WriteFile(filepath.Join(dir, homeTar), content, 0o600), writeHomeInfo(dir, &homeInfo{Format: homeFormat, Bytes: int64(len(content)), Sum: crc32c.Text(sum)})); err != nil {
 				t.Fatal(err)
 			}
 			path := filepath.Join(dir, c.file)

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"hash/crc32"
 	"io"
 	"io/fs"
 	"maps"
@@ -19,6 +18,7 @@ import (
 	"testing"
 
 	"github.com/glovebox-dev/glovebox/internal/box/machine"
+	"github.com/glovebox-dev/glovebox/internal/crc32c"
 	"github.com/glovebox-dev/glovebox/internal/guest/client"
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 	"github.com/glovebox-dev/glovebox/internal/visible"
@@ -146,7 +146,7 @@ func TestHome_LyingAgent(t *testing.T) {
 // An archive that is larger than the disk of its box is cut off.
 func TestHome_ArchiveIsBounded(t *testing.T) {
 	var b bytes.Buffer
-	w := &summed{w: &b, sum: crc32.New(castagnoli), left: 5}
+	w := &summed{w: &b, sum: crc32c.New(), left: 5}
 	if n, err := w.Write([]byte("abc")); n != 3 || err != nil {
 		t.Errorf("3 of 5 bytes: %d, %v", n, err)
 	}
@@ -174,9 +174,9 @@ func tarOf(t *testing.T, names ...string) string {
 // keep stores an archive in dir.
 func keep(t *testing.T, dir, archive string) {
 	t.Helper()
-	sum := crc32.New(castagnoli)
+	sum := crc32c.New()
 	sum.Write([]byte(archive))
-	info := &homeInfo{Format: homeFormat, Bytes: int64(len(archive)), Sum: homeSum(sum), Mark: "m"}
+	info := &homeInfo{Format: homeFormat, Bytes: int64(len(archive)), Sum: crc32c.Text(sum), Mark: "m"}
 	if err := errors.Join(os.WriteFile(filepath.Join(dir, homeTar), []byte(archive), 0o600), writeHomeInfo(dir, info)); err != nil {
 		t.Fatal(err)
 	}

@@ -11,11 +11,13 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/glovebox-dev/glovebox/internal/crc32c"
 )
 
 // framed returns a file with a record and a right checksum.
 func framed(version int, record string) string {
-	b, _ := json.Marshal(frame{Format: version, Sum: sum([]byte(record)), Record: json.RawMessage(record)})
+	b, _ := json.Marshal(frame{Format: version, Sum: crc32c.Of([]byte(record)), Record: json.RawMessage(record)})
 	return string(b)
 }
 

@@ -4,9 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"time"
 	"unicode/utf8"
+
+	"github.com/glovebox-dev/glovebox/internal/crc32c"
 )
 
 // Class is the purpose of a record.
@@ -124,15 +125,9 @@ type entry struct {
 // frame is the envelope of an entry.
 type frame struct {
 	Format int             `json:"format"`
-	Sum    string          `json:"sum"` // checksum of Record, byte for byte
+	Sum    string          `json:"sum"` // checksum of Record, byte for byte; a process that can write here controls the boxes anyway
 	Record json.RawMessage `json:"record"`
 }
-
-// CRC-32C detects corruption. It does not protect against tampering: a process that
-// can write here controls the boxes.
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-func sum(b []byte) string { return fmt.Sprintf("crc32c:%08x", crc32.Checksum(b, castagnoli)) }
 
 // check validates e.
 func (e *entry) check() error {
@@ -157,7 +152,7 @@ func (e *entry) encode() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, err := json.Marshal(frame{Format: format, Sum: sum(record), Record: record})
+	b, err := json.Marshal(frame{Format: format, Sum: crc32c.Of(record), Record: record})
 	if err != nil {
 		return nil, err
 	}
@@ -179,7 +174,7 @@ func decode(b []byte) (entry, error) {
 		return e, fmt.Errorf("format %d is newer than %d: %w", f.Format, format, errForeign)
 	case f.Format != format:
 		err = fmt.Errorf("format %d, want %d", f.Format, format)
-	case f.Sum != sum(f.Record):
+	case f.Sum != crc32c.Of(f.Record):
 		err = errors.New("checksum mismatch")
 	default:
 		if err = json.Unmarshal(f.Record, &e); err == nil {

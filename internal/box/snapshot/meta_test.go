@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/glovebox-dev/glovebox/internal/crc32c"
 )
 
 // TestMeta_RoundTrip fails if a field is not stored.
@@ -43,7 +45,7 @@ func values(v reflect.Value) func(yield func(reflect.Value) bool) {
 }
 
 func TestMeta_UnknownFields(t *testing.T) {
-	got, err := decode([]byte(` {"later":1, "record": {"class":"box","later":{"x":[1]}}, "format":1, "sum":"` + sum([]byte(`{"class":"box","later":{"x":[1]}}`)) + `"}` + "\n"))
+	got, err := decode([]byte(` {"later":1, "record": {"class":"box","later":{"x":[1]}}, "format":1, "sum":"` + crc32c.Of([]byte(`{"class":"box","later":{"x":[1]}}`)) + `"}` + "\n"))
 	if err != nil || got.Class != Box {
 		t.Errorf("%+v, %v", got, err)
 	}

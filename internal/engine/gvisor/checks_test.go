@@ -5,12 +5,13 @@ package gvisor
 import (
 	"context"
 	"errors"
-	"hash/crc32"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/crc32c"
 )
 
 // TestChecks_ReadFileOnce compares a file with its checksum repeatedly. A context that
@@ -25,7 +26,7 @@ func TestChecks_ReadFileOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	entry := fileEntry{Name: "pages.img", Size: 5, Sum: formatSum(crc32.Checksum([]byte("pages"), castagnoli))}
+	entry := fileEntry{Name: "pages.img", Size: 5, Sum: crc32c.Of([]byte("pages"))}
 	ended, end := context.WithCancelCause(t.Context())
 	stop := errors.New("stop")
 	end(stop)
@@ -61,7 +62,7 @@ func TestChecks_ReadFileOnce(t *testing.T) {
 	now = now.Add(checkAge / 2)
 	reads("compared again", false)
 	other := entry
-	other.Sum = formatSum(1)
+	other.Sum = "crc32c:00000001"
 	if err := c.compare(t.Context(), f, other); err == nil || !strings.Contains(err.Error(), "damaged") {
 		t.Errorf("another checksum: got %v, want that it is damaged", err)
 	}

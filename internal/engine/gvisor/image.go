@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"io/fs"
 	"os"
@@ -23,6 +22,7 @@ import (
 	"gvisor.dev/gvisor/pkg/cpuid"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/crc32c"
 	"github.com/glovebox-dev/glovebox/internal/owned"
 )
 
@@ -154,7 +154,7 @@ func (m *manifest) encode() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode manifest: %w", err)
 	}
-	c.Sum = formatSum(crc32.Checksum(b, castagnoli))
+	c.Sum = crc32c.Of(b)
 	b, err = json.Marshal(&c)
 	if err != nil {
 		return nil, fmt.Errorf("encode manifest: %w", err)
@@ -202,12 +202,6 @@ func decodeManifest(b []byte) (*manifest, error) {
 	return m, nil
 }
 
-// castagnoli sums are what processors have an instruction for: they run several
-// times as fast as memory is copied, and find any single damage.
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-func formatSum(sum uint32) string { return fmt.Sprintf("crc32c:%08x", sum) }
-
 // sumFile returns the checksum of the first size bytes of f, which may not have
 // more. The offset of f stays where it is: others go on reading from there.
 func sumFile(ctx context.Context, f *os.File, size int64) (string, error) {
@@ -219,19 +213,19 @@ func sumFile(ctx context.Context, f *os.File, size int64) (string, error) {
 		return "", fmt.Errorf("%s has %d bytes, not %d", filepath.Base(f.Name()), info.Size(), size)
 	}
 	buf := make([]byte, sumChunk)
-	sum := uint32(0)
+	sum := crc32c.New()
 	for at := int64(0); at < size; {
 		if err := context.Cause(ctx); err != nil {
 			return "", err
 		}
 		n, err := f.ReadAt(buf[:min(sumChunk, size-at)], at)
-		sum = crc32.Update(sum, castagnoli, buf[:n])
+		sum.Write(buf[:n])
 		at += int64(n)
 		if err != nil && (!errors.Is(err, io.EOF) || at < size) {
 			return "", err
 		}
 	}
-	return formatSum(sum), nil
+	return crc32c.Text(sum), nil
 }
 
 // image is a snapshot being written.

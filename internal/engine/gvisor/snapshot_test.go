@@ -56,7 +56,7 @@ func TestManifest_Invalid(t *testing.T) {
 	good := func() *manifest {
 		m := newManifest(fixedSpec{RootKey: "r", AgentArgs: []string{}, Mounts: []string{}})
 		for _, name := range imageFiles {
-			m.Files = append(m.Files, fileEntry{Name: name, Size: 1, Sum: formatSum(0)})
+			m.Files = append(m.Files, fileEntry{Name: name, Size: 1, Sum: "crc32c:00000000"})
 		}
 		return m
 	}
