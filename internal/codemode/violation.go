@@ -134,7 +134,7 @@ func (m *violations) definition(ref string) *jsonschema.Schema {
 		if len(parts) == 0 {
 			return nil
 		}
-		name := strings.NewReplacer("~1", "/", "~0", "~").Replace(parts[0])
+		name := pointerEscapes.Replace(parts[0])
 		parts = parts[1:]
 		list := map[string][]*jsonschema.Schema{"allOf": at.AllOf, "anyOf": at.AnyOf, "oneOf": at.OneOf, "prefixItems": at.PrefixItems}[key]
 		if i, err := strconv.Atoi(name); err == nil && i >= 0 && i < len(list) {
