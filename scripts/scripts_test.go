@@ -95,7 +95,7 @@ func TestTest_RunsOnceWhatExists(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	both := []string{"../e2e", "../internal/cli", "../internal/engine/gvisor", "../internal/guest/agent/isolated"}
+	both := []string{"../e2e", "../internal/cli", "../internal/engine/gvisor", "../internal/guest/agent/isolated", "../internal/chaos"}
 	packages := make(map[string][]string) // with a test, by its name
 	tests := regexp.MustCompile(`(?m)^func (Test\w+)\(t \*testing\.T\) \{`)
 	err = filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {

@@ -31,17 +31,25 @@ var connectionClasses = []string{"codemode", "egress", "gateway", "http", "mcp-c
 // right of the user who runs the server that an ordinary user lacks.
 var boxClasses = []string{"agent", "files", "images", "narrowing", "snapshot", "state"}
 
+// escapeClasses attack the host from a box. A root server has the most to lose.
+var escapeClasses = []string{"escape"}
+
 // TestAttack runs the classes that are about this machine against the engine of this
 // program. Their outcome depends on the user of the test.
 func TestAttack(t *testing.T) {
 	runAttacks(t, func(class string) bool {
-		return !slices.Contains(slices.Concat(aloneClasses, connectionClasses, boxClasses), class)
+		return !slices.Contains(slices.Concat(aloneClasses, connectionClasses, boxClasses, escapeClasses), class)
 	})
 }
 
 // TestAttack_InBoxes runs boxClasses. scripts/test runs it as an ordinary user only.
 func TestAttack_InBoxes(t *testing.T) {
 	runAttacks(t, func(class string) bool { return slices.Contains(boxClasses, class) })
+}
+
+// TestAttack_Escapes runs escapeClasses. scripts/test runs it as root only.
+func TestAttack_Escapes(t *testing.T) {
+	runAttacks(t, func(class string) bool { return slices.Contains(escapeClasses, class) })
 }
 
 // TestAttack_OverConnections runs connectionClasses. scripts/test runs it as root only.

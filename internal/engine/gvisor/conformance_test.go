@@ -79,7 +79,8 @@ func toolchain(t testing.TB) engine.Root {
 	return tools.Root
 }
 
-func TestConformance(t *testing.T) { enginetest.Run(t, harness(t, toolchain(t))) }
+// TestConformance_Directory runs the suite on a root that is a directory.
+func TestConformance_Directory(t *testing.T) { enginetest.Run(t, harness(t, toolchain(t))) }
 
 // TestConformance_File runs the suite on a root that is an EROFS image.
 func TestConformance_File(t *testing.T) {
