@@ -17,7 +17,8 @@ const maxID = 128
 //
 // Errors: CodeInvalid (bad id, another template or flavor than the session has, no such named
 // template, or a network outside of the policy), CodeUnsupportedLanguage, CodeLimit,
-// CodeNotFound (none exists, with opts.Existing), CodeNotReady, CodeStartFailed, CodeGone (stopped while starting), CodeCancelled.
+// CodeNotFound (none exists, with opts.Existing), CodeNotReady, CodeStartFailed, CodeGone
+// (stopped while starting), CodeCancelled.
 func (m *Manager) Session(ctx context.Context, owner Owner, opts SessionOptions) (*Box, Hold, error) {
 	const op = "create session"
 	isNew := opts.ID == ""

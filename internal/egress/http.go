@@ -89,7 +89,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 			}
 		},
 	})
-	h.proxy.ServeHTTP(webserve.Final(w), req.WithContext(out))
+	h.proxy.ServeHTTP(webserve.WithoutInformational(w), req.WithContext(out))
 }
 
 // target returns the destination of a request.
