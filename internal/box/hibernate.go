@@ -19,6 +19,9 @@ func (b *Box) canHibernateLocked() bool {
 func (l *lifecycle) unloadLocked(b *Box, reason Reason, detail string) {
 	if l.beginUnloadLocked(b, reason, detail) {
 		turn := l.records.writes.reserve(b.key.owner)
+		if !b.network.connected() { // or the goroutine that runs first would have the first slot
+			turn.start()
+		}
 		l.wg.Go(func() { l.hibernate(b, turn, reason, detail) })
 	}
 }
@@ -51,8 +54,8 @@ func (l *lifecycle) beginUnloadLocked(b *Box, reason Reason, detail string) bool
 }
 
 // hibernate writes a box that has left the registry to disk, and frees it. A box that
-// cannot be written returns to the registry, unless the Manager closes. turn is reserved:
-// it has no slot while the connections of the box end.
+// cannot be written returns to the registry, unless the Manager closes. A turn that has not
+// started has no slot while the connections of the box end.
 func (l *lifecycle) hibernate(b *Box, turn *turn, reason Reason, detail string) {
 	begun := time.Now()
 	l.closeNetwork(b.network, b.guestID) // a connection must not end in the middle of a snapshot

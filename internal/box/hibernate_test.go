@@ -3,6 +3,7 @@ package box
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -205,4 +206,31 @@ func TestHibernate_RecordIsInvalid(t *testing.T) {
 	f.clock.add(lastBackoff)
 	f.maintainer.sweep()
 	eventually(t, "the box has ended", func() bool { return f.stateOf(b) == stateGone })
+}
+
+// The boxes of a server that closes are written in the order of their last use, whichever
+// goroutine runs first.
+func TestClose_LastUsedIsWrittenFirst(t *testing.T) {
+	f, _ := newSnapFixture(t, neverIdle)
+	writes := f.records.writes
+	for range writes.limit {
+		defer writes.enter("bob").release()
+	}
+	var boxes []*Box // the one used last first
+	for _, id := range []string{"a", "b", "c", "d"} {
+		boxes = slices.Insert(boxes, 0, f.session(t, "bob", id))
+		f.clock.add(time.Second)
+	}
+	f.reg.mu.Lock()
+	defer f.reg.mu.Unlock()
+	if last := f.reg.lastUsedLocked(); !slices.Equal(last, boxes) {
+		t.Fatalf("boxes in the order of use: got %v", last)
+	}
+	f.life.unloadAllLocked()
+	writes.mu.Lock()
+	defer writes.mu.Unlock()
+	queue := writes.owners["bob"].queue
+	if len(queue) != len(boxes) || slices.ContainsFunc(queue, func(t *turn) bool { return !t.ready }) {
+		t.Errorf("%d boxes wait to be written, want all %d, none of which lets others pass", len(queue), len(boxes))
+	}
 }

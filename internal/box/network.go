@@ -48,6 +48,8 @@ type Network interface {
 	Where() string
 	// Active reports whether bytes have been transferred in the last seconds.
 	Active() bool
+	// Connected reports whether connections are open, for which Close may have to wait.
+	Connected() bool
 	// Take returns the refused connections since the last call: some dozens of
 	// destinations at most, the most frequent first.
 	Take() []Refusal
@@ -226,6 +228,12 @@ func (n *network) now() Network {
 func (n *network) active() bool {
 	current := n.now()
 	return current != nil && current.Active()
+}
+
+// connected reports whether programs have open connections.
+func (n *network) connected() bool {
+	current := n.now()
+	return current != nil && current.Connected()
 }
 
 // A networkState is the network of a box as the result of a call describes it.

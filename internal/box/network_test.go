@@ -96,6 +96,8 @@ func (e *entry) Active() bool {
 	return e.ledger.active
 }
 
+func (e *entry) Connected() bool { return e.ledger.hold != nil && strings.HasPrefix(e.key, "slow") }
+
 func (e *entry) Take() []Refusal {
 	e.ledger.mu.Lock()
 	defer e.ledger.mu.Unlock()

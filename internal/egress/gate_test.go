@@ -331,15 +331,15 @@ func TestGate_PolicyChangeEndsConnection(t *testing.T) {
 	default:
 		t.Error("the change was not announced")
 	}
-	if !w.n.Active() || !w.n.Settings().On {
-		t.Error("the network is not active and on")
+	if !w.n.Active() || !w.n.Connected() || !w.n.Settings().On {
+		t.Error("the network is not active, connected and on")
 	}
 	w.allow()
 	w.g.Reevaluate()
 	if s := w.n.Settings(); s.On || s.Notice == "" {
 		t.Errorf("without rules: %+v", s)
 	}
-	until(t, "all flows end", func() bool { return w.g.Stats().Connections[PolicyChanged] == 2 })
+	until(t, "all flows end", func() bool { return w.g.Stats().Connections[PolicyChanged] == 2 && !w.n.Connected() })
 }
 
 // TestGate_LimitsAreByOwner: a box, and all boxes of an owner, reach their limits, and

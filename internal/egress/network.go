@@ -108,6 +108,13 @@ const activeFor = 10 * time.Second
 // Active reports whether bytes moved in the last 10 s.
 func (n *Network) Active() bool { return time.Since(time.Unix(0, n.moved.Load())) < activeFor }
 
+// Connected reports whether a connection is open.
+func (n *Network) Connected() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.flows) > 0
+}
+
 func (n *Network) reevaluate() {
 	n.mu.Lock()
 	flows := make([]*flow, 0, len(n.flows))
