@@ -32,7 +32,8 @@ func TestCode_approvals(t *testing.T) {
 		s.awaitReady()
 	}
 	start()
-	var decision atomic.Value // of the next questions
+	const timeout = 10 * time.Second // of the code
+	var decision atomic.Value        // of the next questions
 	var asked atomic.Int64
 	connect := func(version string) *mcp.ClientSession {
 		o := &mcp.ClientOptions{ElicitationHandler: func(_ context.Context, req *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
@@ -47,7 +48,9 @@ func TestCode_approvals(t *testing.T) {
 			}) {
 				t.Error("the box uses CPU time while it is parked")
 			}
-			time.Sleep(time.Until(begun.Add(2500 * time.Millisecond))) // longer than the time-out of the code
+			if decision.Load() == "once" { // longer than the time-out of the code
+				time.Sleep(time.Until(begun.Add(timeout + time.Second)))
+			}
 			return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"call_1": decision.Load()}}, nil
 		}}
 		c, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, o).Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: s.endpoint}, &mcp.ClientSessionOptions{ProtocolVersion: version})
@@ -60,7 +63,7 @@ func TestCode_approvals(t *testing.T) {
 	// A thread keeps a processor busy, and the code takes less than its time-out.
 	put := func(c *mcp.ClientSession, name string) string {
 		t.Helper()
-		res, err := c.CallTool(t.Context(), &mcp.CallToolParams{Name: "execute_code", Arguments: map[string]any{"session_id": "x", "timeout": 2, "code": `
+		res, err := c.CallTool(t.Context(), &mcp.CallToolParams{Name: "execute_code", Arguments: map[string]any{"session_id": "x", "timeout": timeout.Seconds(), "code": `
 import threading
 busy = True
 def spin():
