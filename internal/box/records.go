@@ -228,10 +228,9 @@ func (recs *records) beginSave(op string, owner Owner, max int) (end func(), err
 }
 
 // findSaved finds a saved snapshot of an owner by its id or its unique name. The error is
-// CodeNotFound if there is none.
+// CodeNotFound if there is none, and CodeInvalid if several have the name.
 func (recs *records) findSaved(op string, owner Owner, id string) (*snapshot.Record, error) {
-	var named *snapshot.Record
-	names := 0
+	var named []*snapshot.Record
 	found, err := recs.saved(op, owner)
 	if err != nil {
 		return nil, err
@@ -241,14 +240,16 @@ func (recs *records) findSaved(op string, owner Owner, id string) (*snapshot.Rec
 		case r.ID == id:
 			return r, nil
 		case r.Name == id && id != "":
-			named = r
-			names++
+			named = append(named, r)
 		}
 	}
-	if names == 1 {
-		return named, nil
+	switch len(named) {
+	case 0:
+		return nil, snapshotNotFound(op, id)
+	case 1:
+		return named[0], nil
 	}
-	return nil, snapshotNotFound(op, id)
+	return nil, ambiguousSnapshot(op, id, named)
 }
 
 // findRecord finds the record of a box by the box's id or, for a context, its name;

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -144,7 +145,8 @@ func (m *Manager) Snapshots(owner Owner) ([]SavedSnapshot, error) {
 
 // DeleteSnapshot removes a saved snapshot. Boxes that came from it live on.
 //
-// Errors: CodeNotFound, CodeBusy (a box is just being made from it), CodeUnsupported.
+// Errors: CodeNotFound, CodeInvalid (several have the name), CodeBusy (a box is just being made
+// from it), CodeUnsupported.
 func (m *Manager) DeleteSnapshot(owner Owner, id string) error {
 	const op = "delete snapshot"
 	if !m.hibernates() {
@@ -181,7 +183,7 @@ type RestoreOptions struct {
 // owner's limits, and both machines into the memory of all boxes until the old one is freed.
 //
 // Errors: CodeNotFound (snapshot or box), CodeInvalid (the snapshot is of the
-// other kind), CodeUnsupported, CodeBusy (the box is being rolled back already), else as
+// other kind, or several have the name), CodeUnsupported, CodeBusy (the box is being rolled back already), else as
 // Session.
 func (m *Manager) Restore(ctx context.Context, owner Owner, kind Kind, id string, opts RestoreOptions) (*Box, error) {
 	op := "restore " + string(kind)
@@ -246,5 +248,21 @@ func snapshotNotFound(op, id string) error {
 	return &Error{
 		Code: CodeNotFound, Op: op, Msg: "Snapshot not found: " + clip(id, maxID), Hint: "List the snapshots with list_snapshots.",
 		Context: map[string]string{"snapshot_id": clip(id, maxID)},
+	}
+}
+
+// ambiguousSnapshot is the error for a name that several snapshots have, the newest first.
+func ambiguousSnapshot(op, name string, named []*snapshot.Record) error {
+	const shown = 3
+	var ids []string
+	for _, r := range named[:min(len(named), shown)] {
+		ids = append(ids, fmt.Sprintf("%s of %s", r.ID, r.Created.UTC().Format(time.RFC3339)))
+	}
+	if len(named) > shown {
+		ids = append(ids, "and older ones")
+	}
+	return &Error{
+		Code: CodeInvalid, Op: op, Msg: fmt.Sprintf("Ambiguous snapshot name: %d snapshots are named '%s'", len(named), clip(name, maxName)),
+		Hint: "Use the snapshot_id: " + strings.Join(ids, ", ") + ".", Context: map[string]string{"field": "snapshot_id"},
 	}
 }

@@ -8,7 +8,7 @@ var (
 )
 
 func volumes(name, title string) info {
-	d := "List the directories of the host that your sandboxes share: what code writes below container_path is on the host below host_path. File locks and appends do not hold between sandboxes: no common SQLite database, and mkdir as a lock."
+	d := "List the directories of the host that your sandboxes share: what code writes below container_path is on the host below host_path. File locks and appends do not hold between sandboxes: do not share a SQLite database; to take turns, use mkdir as a lock."
 	if name != "get_volume_path" {
 		d = "The same as get_volume_path: list the directories of the host that your sandboxes share."
 	}
