@@ -3,6 +3,7 @@
 package gvisor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/sentry/control"
 	"gvisor.dev/gvisor/pkg/urpc"
 
@@ -192,7 +194,7 @@ func (g *guest) classify(err error) engine.Exit {
 	case g.group.oomKilled():
 		return engine.Exit{Reason: engine.ExitOOM, Detail: fmt.Sprintf("killed by the kernel at the limit of %d MiB", g.limits.MemoryMB)}
 	case status.Signaled():
-		return engine.Exit{Reason: engine.ExitCrashed, Detail: joinWords(fmt.Sprintf("sentry killed by %v", status.Signal()), words)}
+		return engine.Exit{Reason: engine.ExitCrashed, Detail: joinWords(fmt.Sprintf("its sandbox process was killed by %s", cmp.Or(unix.SignalName(status.Signal()), status.Signal().String())), words)}
 	case err != nil && exit == nil:
 		return engine.Exit{Reason: engine.ExitCrashed, Detail: clean(err.Error())}
 	case words != "":
