@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/modelcontextprotocol/go-sdk/auth"
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/server/envelope"
@@ -39,8 +40,9 @@ type call struct {
 	session   *mcpSession // nil: none
 	conn      *conn       // nil: no session of the SDK serves it
 	stream    *stream
-	cancelled atomic.Bool // by the client, which gets no answer
-	handled   atomic.Bool // it has reached our handlers
+	message   *jsonrpc.Request // that the SDK got; nil: it got none
+	cancelled atomic.Bool      // by the client, which gets no answer
+	handled   atomic.Bool      // it has reached our handlers
 
 	mu        sync.Mutex
 	delivered bool  // guarded by mu: its stream has the answer

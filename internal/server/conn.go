@@ -105,6 +105,11 @@ func (c *conn) Write(ctx context.Context, m jsonrpc.Message) (err error) {
 			c.server.log.Warn("response of the SDK matches no request in flight", logkey.MCPSession, c.session)
 			return errNotDelivered
 		}
+		if cl.message != nil {
+			// The queue of the SDK refers to the last message of a session until the next one, which
+			// may never come, and the bytes of its body are given back with the answer.
+			cl.message.Params, cl.message.Extra = nil, nil
+		}
 		c.server.answer(cl, r.Result, r.Error)
 		return nil
 	}

@@ -82,7 +82,8 @@ func (s *Server) exchange(w http.ResponseWriter, r *http.Request, m *postBody, t
 	}
 	for i, message := range messages {
 		if cl := calls[i]; cl != nil {
-			message.(*jsonrpc.Request).Extra = cl.extra(r.Header)
+			cl.message = message.(*jsonrpc.Request)
+			cl.message.Extra = cl.extra(r.Header)
 		} else if !c.observe(callerIn(r), message) {
 			continue
 		}

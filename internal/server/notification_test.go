@@ -9,6 +9,14 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
+// heap returns the bytes that are in use.
+func heap() uint64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
 // TestNotifications_TakeNoMemory: notifications that wait in the SDK, behind one that is being served, do
 // not keep their bodies, which count against no limit any more.
 func TestNotifications_TakeNoMemory(t *testing.T) {
@@ -27,12 +35,6 @@ func TestNotifications_TakeNoMemory(t *testing.T) {
 	h := session(t, url)
 	defer close(release)
 	const size = 4 << 20
-	heap := func() uint64 {
-		var m runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&m)
-		return m.HeapAlloc
-	}
 	send := func(method, params string) {
 		t.Helper()
 		if res, body := do(t, "POST", url, h, `{"jsonrpc":"2.0","method":"`+method+`","params":`+params+`}`); res.StatusCode != 202 {
@@ -49,5 +51,23 @@ func TestNotifications_TakeNoMemory(t *testing.T) {
 	}
 	if after := heap(); after > before+4*size {
 		t.Errorf("16 notifications of %d bytes keep %d", size, after-before)
+	}
+}
+
+// TestSession_KeepsNoParameters: an idle session keeps no parameters of its last request, whose body counts
+// against no limit any more.
+func TestSession_KeepsNoParameters(t *testing.T) {
+	_, url := serve(t, nil)
+	const size, sessions = 4 << 20, 4
+	before := heap()
+	for range sessions {
+		h := session(t, url)
+		body := `{"jsonrpc":"2.0","id":2,"method":"ping","params":{"x":"` + strings.Repeat("x", size) + `"}}`
+		if res, answer := do(t, "POST", url, h, body); res.StatusCode != 200 {
+			t.Fatalf("%s %s", res.Status, answer)
+		}
+	}
+	if after := heap(); after > before+size {
+		t.Errorf("%d sessions keep %d bytes of requests of %d", sessions, after-before, size)
 	}
 }
