@@ -36,6 +36,7 @@ var figures = []struct {
 	{access, "| rollbacks of one box | 1 |", nil}, // TestRollBack_OneAtATime
 	{access, "too full for less than five minutes", []string{"internal/cli.diskGrace"}},
 	{access, "`--disk-reserve-mb`, at most 256 MB)", []string{"internal/box/snapshot.sweepFree"}},
+	{access, "what an MCP session keeps of its client's `initialize` | 16 KiB;", []string{"internal/server.maxHandshake"}},
 	{access, "and 32 more | the oldest of the address", []string{"internal/server.newPlaces"}},
 	{access, "(IPv6: /64)", nil}, // TestNetwork_OfAnAddress
 	{access, "bodies over 8 KiB in memory | 8 × `--max-body-mb`", []string{"internal/server.smallBody", "internal/server.largeBodies"}},

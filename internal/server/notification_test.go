@@ -71,3 +71,43 @@ func TestSession_KeepsNoParameters(t *testing.T) {
 		t.Errorf("%d sessions keep %d bytes of requests of %d", sessions, after-before, size)
 	}
 }
+
+// TestSession_KeepsLittleOfItsClient: a session keeps no more than a few KiB of what its client tells with
+// initialize and logging/setLevel. What it does not need is left out, and the rest is refused if it is large.
+func TestSession_KeepsLittleOfItsClient(t *testing.T) {
+	s, url := serve(t, nil)
+	const size = 4 << 20
+	large := `"` + strings.Repeat("x", size) + `"`
+	before := heap()
+	for _, c := range []struct {
+		at, more string
+		ok       bool
+	}{
+		{`"capabilities":{`, `"experimental":{"a":{"b":` + large + `}}`, true},
+		{`"clientInfo":{`, `"icons":[{"src":` + large + `}]`, true},
+		{`"params":{`, `"_meta":{"a":` + large + `}`, true},
+		{`"clientInfo":{`, `"title":` + large, false},
+		{`"capabilities":{`, `"extensions":{"a/b":{"c":` + large + `}}`, false},
+	} {
+		body := strings.Replace(strings.Replace(initBody, c.at, c.at+c.more+",", 1), ",}", "}", 1)
+		res, answer := do(t, "POST", url, nil, body)
+		if ok := res.Header.Get(headerSession) != ""; len(body) < size || ok != c.ok || ok == strings.Contains(answer, "-32602") {
+			t.Errorf("initialize with %.40s: %s %.200s, want a session: %v", c.more, res.Status, answer, c.ok)
+		}
+	}
+	if n := s.sessions.count(); n != 3 {
+		t.Errorf("there are %d sessions, want 3", n)
+	}
+	h := session(t, url)
+	for _, c := range []struct {
+		level string
+		ok    bool
+	}{{`"debug"`, true}, {large, false}} {
+		if _, answer := do(t, "POST", url, h, `{"jsonrpc":"2.0","id":2,"method":"logging/setLevel","params":{"level":`+c.level+`}}`); strings.Contains(answer, "-32602") == c.ok {
+			t.Errorf("level %.20s: %.200s", c.level, answer)
+		}
+	}
+	if after := heap(); after > before+size {
+		t.Errorf("the sessions keep %d bytes", after-before)
+	}
+}

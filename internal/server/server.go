@@ -187,7 +187,7 @@ func New(opts Options) *Server {
 		Limits: opts.Limits.Tasks, Log: opts.Log, Server: s.serverName,
 	})
 	run = slices.Insert(run, len(run)-1, s.tasks.Serve)
-	all := slices.Concat([]mcp.Middleware{s.recover}, opts.Extend.Middleware, []mcp.Middleware{s.tasks.Create}, run)
+	all := slices.Concat([]mcp.Middleware{s.recover}, opts.Extend.Middleware, []mcp.Middleware{s.tasks.Create}, run, []mcp.Middleware{boundState})
 	s.mcp.AddReceivingMiddleware(slices.Concat([]mcp.Middleware{s.attach}, all)...)
 	s.mcp.AddSendingMiddleware(tools.KeepAnswer)
 	s.openDirect(all)

@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"sync"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/logkey"
@@ -268,5 +270,41 @@ func (s *Server) trackSessions(next mcp.MethodHandler) mcp.MethodHandler {
 			}
 		}
 		return res, err
+	}
+}
+
+const (
+	// maxHandshake bounds the parameters of initialize that the SDK keeps, in bytes: what clients say of
+	// themselves takes a tenth of it.
+	maxHandshake = 16 << 10
+	// maxLevel bounds the name of a level of logging, in bytes: longer than any.
+	maxLevel = 32
+)
+
+// boundState bounds what the SDK keeps of a client for as long as its session lasts: the bodies that it
+// came in count against no limit any more.
+func boundState(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		switch r := req.(type) {
+		case *mcp.ServerRequest[*mcp.InitializeParams]:
+			if r.Params == nil {
+				break
+			}
+			r.Params.Meta = nil // nothing reads it, nor the experimental capabilities and icons, which may be large
+			if r.Params.Capabilities != nil {
+				r.Params.Capabilities.Experimental = nil
+			}
+			if r.Params.ClientInfo != nil {
+				r.Params.ClientInfo.Icons = nil
+			}
+			if b, err := json.Marshal(r.Params); err != nil || len(b) > maxHandshake {
+				return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf("Invalid parameters: those of initialize exceed %d bytes", maxHandshake)}
+			}
+		case *mcp.ServerRequest[*mcp.SetLoggingLevelParams]:
+			if r.Params != nil && len(r.Params.Level) > maxLevel {
+				return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "Invalid parameters: there is no such level"}
+			}
+		}
+		return next(ctx, method, req)
 	}
 }
