@@ -140,6 +140,47 @@ func TestReadToken_SessionsOfOtherOwners(t *testing.T) {
 	}
 }
 
+// TestReadToken_MakesRoomForOtherOwners: of an owner who has more sessions than the one who gets a place,
+// sessions of read tokens make room first, although those of use tokens have been idle for longer.
+func TestReadToken_MakesRoomForOtherOwners(t *testing.T) {
+	p := newPeople(t)
+	for _, reader := range []bool{false, true} {
+		s, url := serve(t, p.options(func(o *Options) { o.Limits.Sessions = 8 })) // 4 of an owner
+		begin := func(who string) header {
+			t.Helper()
+			res, body := do(t, "POST", url, p.as(who), initBody)
+			if res.StatusCode != 200 {
+				t.Fatalf("a session of %s: %s %s", who, res.Status, body)
+			}
+			return p.as(who, headerSession, res.Header.Get(headerSession))
+		}
+		use := []header{begin("alice"), begin("alice")}
+		readers := []header{begin("reader"), begin("reader")}
+		carols := begin("carol")
+		for range 3 {
+			begin("carol")
+		}
+		s.sessions.mu.Lock()
+		for _, sess := range s.sessions.live { // carol's stay
+			if sess.party.owner == s.sessions.live[carols[headerSession]].party.owner {
+				sess.busy++
+			}
+		}
+		s.sessions.mu.Unlock()
+		release, exceeded := s.sessions.reserve(party{"another", reader})
+		if exceeded != noExcess {
+			t.Fatalf("reader %v: no place", reader)
+		}
+		release()
+		if !s.sessions.has(use[0]) || !s.sessions.has(use[1]) {
+			t.Errorf("reader %v: a session of a use token made room", reader)
+		}
+		if s.sessions.has(readers[0]) || !s.sessions.has(readers[1]) {
+			t.Errorf("reader %v: the session of the read token that is idle longest was to make room", reader)
+		}
+	}
+}
+
 // TestReadToken_Budgets: what an owner may have of calls, streams, bodies, answers and requests in flight,
 // read tokens may use up by half only.
 func TestReadToken_Budgets(t *testing.T) {

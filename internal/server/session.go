@@ -122,19 +122,29 @@ func (p party) evicts(match func(*mcpSession) bool) func(*mcpSession) bool {
 // not about to use it.
 func (sess *mcpSession) rested() bool { return time.Since(sess.since) >= restBeforeEviction }
 
-// evictLocked ends the session that has been idle longest of those that match.
+// evictLocked ends the session that has been idle longest of those that match, or in its place one of its
+// owner's readers.
 func (ss *sessions) evictLocked(match func(*mcpSession) bool) bool {
-	var oldest *mcpSession
-	for _, s := range ss.live {
-		if s.busy == 0 && match(s) && (oldest == nil || s.since.Before(oldest.since)) {
-			oldest = s
-		}
-	}
-	if oldest == nil {
+	victim := ss.idlestLocked(match)
+	if victim == nil {
 		return false
 	}
-	ss.removeLocked(oldest, errEvicted)
+	readers := party{victim.party.owner, true}
+	if first := ss.idlestLocked(func(s *mcpSession) bool { return s.party == readers }); first != nil {
+		victim = first
+	}
+	ss.removeLocked(victim, errEvicted)
 	return true
+}
+
+// idlestLocked returns the session that has been idle longest of those that match; nil if all are in use.
+func (ss *sessions) idlestLocked(match func(*mcpSession) bool) (idlest *mcpSession) {
+	for _, s := range ss.live {
+		if s.busy == 0 && match(s) && (idlest == nil || s.since.Before(idlest.since)) {
+			idlest = s
+		}
+	}
+	return idlest
 }
 
 // add adds a session that the SDK has begun.
