@@ -57,10 +57,7 @@ func (s *Server) deliver(cl *call, status int, message []byte) {
 	}
 	size = s.answers.clamp(p, size)
 	if more := size - reserved; more > 0 && s.answers.take(p, more) != noExcess {
-		s.unread.Do(func() {
-			s.log.Warn("answer not sent: its client does not read the answers that it has, or asks for too many at once", logkey.Who, p.owner, logkey.Bytes, len(message))
-		})
-		status, message, size = http.StatusOK, envelope.ErrorReply(cl.id, tools.TooManyAnswers(len(message), int(s.answers.clamp(p, math.MaxInt64)))), reserved
+		status, message, size = http.StatusOK, envelope.ErrorReply(cl.id, s.tooManyAnswers(p, int64(len(message)))), reserved
 	} else if more < 0 {
 		s.answers.give(p, -more)
 	}
@@ -83,6 +80,35 @@ func (s *Server) reserve(ctx context.Context, bytes int64) bool {
 	}
 	cl.reserved += bytes
 	return true
+}
+
+// fits books the bytes of the answer of the call of a handler's context, which is about to end, or returns
+// the error in its place if there is no room. Those that reserve has booked count.
+func (s *Server) fits(ctx context.Context, bytes int64) error {
+	cl := callIn(ctx)
+	if cl == nil || cl.stream == nil || bytes <= smallAnswer && !cl.stream.batch { // as in reserve and deliver
+		return nil
+	}
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	p := cl.caller.party()
+	more := s.answers.clamp(p, bytes) - cl.reserved
+	switch {
+	case cl.delivered || more <= 0:
+		return nil
+	case s.answers.take(p, more) != noExcess:
+		return s.tooManyAnswers(p, bytes)
+	}
+	cl.reserved += more
+	return nil
+}
+
+// tooManyAnswers returns the error in place of an answer of so many bytes, and logs it now and then.
+func (s *Server) tooManyAnswers(p party, bytes int64) *jsonrpc.Error {
+	s.unread.Do(func() {
+		s.log.Warn("answer not sent: its client does not read the answers that it has, or asks for too many at once", logkey.Who, p.owner, logkey.Bytes, bytes)
+	})
+	return tools.TooManyAnswers(int(bytes), int(s.answers.clamp(p, math.MaxInt64)))
 }
 
 // finish returns what is reserved for the answer, and whether there was none before.

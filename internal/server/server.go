@@ -248,7 +248,7 @@ func chain(middleware []mcp.Middleware, handler mcp.MethodHandler) mcp.MethodHan
 // returns the policies by which calls become tasks.
 func (s *Server) openTools() map[string]tasks.Policy {
 	tasked := make(map[string]tasks.Policy)
-	s.opts.Tools.Reserve, s.opts.Tools.Hold = s.reserve, s.holdCall
+	s.opts.Tools.Reserve, s.opts.Tools.Fits, s.opts.Tools.Hold = s.reserve, s.fits, s.holdCall
 	s.handlers = tools.Handlers(s.opts.Tools, s.keep)
 	for _, t := range tools.All() {
 		if h := s.handlers[t.Def.Name]; h != nil {

@@ -3,6 +3,7 @@ package tools
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -124,6 +125,12 @@ func newTool[In, Out any](d info, h func(context.Context, *Call, In) (Out, error
 				}
 				recordFields(ctx, out)
 				res, err := present(out)
+				if err == nil && deps.Fits != nil {
+					// An answer that finds no room delivers nothing that its boxes report once.
+					if err = deps.Fits(ctx, sizeOf(res)); err != nil {
+						res = nil
+					}
+				}
 				delivered = err == nil && ctx.Err() == nil && hasReader(ctx)
 				if ctx.Err() == nil && !delivered {
 					c.noteUndelivered()
@@ -217,6 +224,30 @@ func present(out any) (*mcp.CallToolResult, error) {
 	}
 	res.Content = append(res.Content, p.more...)
 	return res, nil
+}
+
+// sizeOf returns about how many bytes a result takes as an answer, seldom too few.
+func sizeOf(res *mcp.CallToolResult) int64 {
+	structured, _ := res.StructuredContent.(json.RawMessage)
+	size := 1<<10 + len(structured)
+	for _, c := range res.Content {
+		size += 256
+		switch c := c.(type) {
+		case *mcp.TextContent:
+			size += len(c.Text)
+			for i := range len(c.Text) {
+				switch b := c.Text[i]; {
+				case b == '"', b == '\\', b == '\n', b == '\r', b == '\t':
+					size++
+				case b < ' ':
+					size += len(`\u0000`) - 1
+				}
+			}
+		case *mcp.ImageContent:
+			size += base64.StdEncoding.EncodedLen(len(c.Data))
+		}
+	}
+	return int64(size)
 }
 
 // encode returns JSON without HTML escapes.

@@ -72,6 +72,9 @@ type Deps struct {
 	// Reserve books memory for a large result before the call produces it, and reports
 	// false if the client may not have that much now; nil always succeeds.
 	Reserve func(ctx context.Context, bytes int64) bool
+	// Fits books memory for the whole answer of a call, of about so many bytes, and returns the
+	// error in its place if the client may not have that much now; nil always succeeds.
+	Fits func(ctx context.Context, bytes int64) error
 	// Hold books the place of a call of an owner for code that goes on after its request, and
 	// returns what gives the place back; nil books nothing.
 	Hold func(box.Owner) (release func())
