@@ -119,8 +119,14 @@ func isWord(name string) bool {
 // besides is none of them. The zero value has none.
 type uncalled struct {
 	mu     sync.Mutex
-	names  []string        // each once, at most maxChanged and one more; guarded by mu
-	called map[string]bool // tools of which another call may have reached its server; guarded by mu
+	names  []string          // each once, at most maxChanged and one more; guarded by mu
+	called map[string]*began // tools of which another call may have reached its server; guarded by mu
+}
+
+// began are the calls of a tool that may have reached its server.
+type began struct {
+	calls    int
+	uncalled bool // another one has not: if none of these has either, the tool is listed
 }
 
 // add adds the tool of a call; t is empty if it was not known yet.
@@ -132,21 +138,49 @@ func (u *uncalled) add(t Tool, in toolCall) {
 	name = plainName(name)
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if len(u.names) <= maxChanged && !u.called[name] && !slices.Contains(u.names, name) {
+	if c := u.called[name]; c != nil {
+		c.uncalled = true
+		return
+	}
+	u.listLocked(name)
+}
+
+func (u *uncalled) listLocked(name string) {
+	if len(u.names) <= maxChanged && !slices.Contains(u.names, name) {
 		u.names = append(u.names, name)
 	}
 }
 
-// begin notes a call whose server may get it: the tool is not one of those without a call.
-func (u *uncalled) begin(t Tool) {
+// begin notes a call whose server may get it: the tool is not one of those without a call. end is for the
+// outcome: a call that its server did not get is none after all. cancelled says that it was cancelled.
+func (u *uncalled) begin(t Tool) (end func(err error, cancelled bool)) {
 	name := plainName(t.dotted())
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.called == nil {
-		u.called = make(map[string]bool)
+	c := u.called[name]
+	if c == nil {
+		if u.called == nil {
+			u.called = make(map[string]*began)
+		}
+		c = &began{uncalled: slices.Contains(u.names, name)}
+		u.called[name] = c // the budget of the run bounds them
+		u.names = slices.DeleteFunc(u.names, func(n string) bool { return n == name })
 	}
-	u.called[name] = true // the budget of the run bounds them
-	u.names = slices.DeleteFunc(u.names, func(n string) bool { return n == name })
+	c.calls++
+	return func(err error, cancelled bool) {
+		if !notCalled(err) {
+			return
+		}
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		c.uncalled = c.uncalled || cancelled
+		if c.calls--; c.calls > 0 {
+			return
+		}
+		if delete(u.called, name); c.uncalled {
+			u.listLocked(name)
+		}
+	}
 }
 
 // Uncalled lists the tools whose servers got no call, because each was cancelled before, in the form

@@ -46,6 +46,44 @@ func TestChanges_calls(t *testing.T) {
 	}
 }
 
+// TestUncalled: a tool is among those that were not called unless a call of it may have reached its server,
+// also if calls that did not were cancelled on their way.
+func TestUncalled(t *testing.T) {
+	tool := Tool{Server: "files", Tool: &mcp.Tool{Name: "write"}}
+	unsent := fmt.Errorf("connect: %w", mcpkit.ErrNotSent)
+	cancel := func(r *Run) { r.uncalled.add(tool, toolCall{}) }
+	call := func(err error, cancelled bool) func(*Run) {
+		return func(r *Run) { r.uncalled.begin(tool)(err, cancelled) }
+	}
+	for name, c := range map[string]struct {
+		do     []func(*Run)
+		listed bool
+	}{
+		"cancelled":                                {[]func(*Run){cancel}, true},
+		"called, then cancelled":                   {[]func(*Run){call(nil, false), cancel}, false},
+		"cancelled, then called":                   {[]func(*Run){cancel, call(nil, false)}, false},
+		"cancelled, then not sent":                 {[]func(*Run){cancel, call(unsent, false)}, true},
+		"not sent, then cancelled":                 {[]func(*Run){call(unsent, false), cancel}, true},
+		"not sent, which the program knows":        {[]func(*Run){call(unsent, false)}, false},
+		"cancelled before it was sent":             {[]func(*Run){call(unsent, true)}, true},
+		"cancelled after that":                     {[]func(*Run){call(errors.New("cancelled"), true)}, false},
+		"cancelled before it was sent, and called": {[]func(*Run){call(nil, false), call(unsent, true)}, false},
+		"cancelled beside one that is not sent": {[]func(*Run){func(r *Run) {
+			end := r.uncalled.begin(tool)
+			cancel(r)
+			end(unsent, false)
+		}}, true},
+	} {
+		r := &Run{}
+		for _, do := range c.do {
+			do(r)
+		}
+		if got := r.Uncalled() != ""; got != c.listed {
+			t.Errorf("%s: listed %v, want %v", name, got, c.listed)
+		}
+	}
+}
+
 // TestPlainName: the name of a tool, which its server chooses, cannot pass for a part of a sentence.
 func TestPlainName(t *testing.T) {
 	for name, want := range map[string]string{

@@ -237,8 +237,8 @@ func (r *Run) call(ctx context.Context, own *reservation, in toolCall) (value an
 		return nil, r.b.withTool(err, t, l)
 	}
 	made = true
-	r.uncalled.begin(t)
-	called := r.changes.begin(t)
+	reached, called := r.uncalled.begin(t), r.changes.begin(t)
+	run := ctx
 	if r.b.o.Called != nil {
 		r.b.o.Called(ctx, t)
 	}
@@ -252,6 +252,7 @@ func (r *Run) call(ctx context.Context, own *reservation, in toolCall) (value an
 	}
 	res, err := r.b.o.Servers.Call(mcpkit.WithAdmission(ctx, admit), t, arguments)
 	called(err)
+	reached(err, run.Err() != nil)
 	r.endUse()
 	if err != nil {
 		return nil, r.b.withTool(asError(ctx, err), t, l)
