@@ -202,6 +202,9 @@ func (h *headerTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	setSent(req.Context(), true)
 	res, err := h.next.RoundTrip(req)
+	if err == nil && lostSession(req, res) {
+		res.StatusCode, res.Status = http.StatusNotFound, "404 Not Found"
+	}
 	if err != nil && neverConnected(err) || err == nil && res.StatusCode == http.StatusNotFound {
 		setSent(req.Context(), false)
 	}
@@ -298,12 +301,44 @@ func requestID(req *http.Request) json.RawMessage {
 	return message.ID
 }
 
-// errorResponse converts a refusal in plain text to a JSON-RPC error response to the
-// request. The SDK would end the session otherwise, and one bad request should not end
-// the others.
+// refusal returns the message of a short JSON-RPC error that answers no request in
+// particular, and keeps the body of the response; "" if it is none.
+func refusal(res *http.Response) string {
+	if mediaType(res) != "application/json" {
+		return ""
+	}
+	b, _ := io.ReadAll(io.LimitReader(res.Body, maxRefusal)) // what follows reports the error
+	body := res.Body
+	res.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(b), body), body}
+	var message struct {
+		ID    any `json:"id"`
+		Error struct {
+			Message string `json:"message"`
+		} `json:"error"`
+	}
+	if json.Unmarshal(b, &message) != nil || message.ID != nil {
+		return ""
+	}
+	return message.Error.Message
+}
+
+// lostSession reports whether a server that does not know the session of a request said so
+// with the status 400. The specification wants 404, but servers after the examples of the
+// TypeScript SDK answer 400, without having read the request.
+func lostSession(req *http.Request, res *http.Response) bool {
+	return res.StatusCode == http.StatusBadRequest && req.Method == http.MethodPost && req.Header.Get("Mcp-Session-Id") != "" &&
+		strings.Contains(strings.ToLower(refusal(res)), "session")
+}
+
+// errorResponse converts a refusal in plain text, or in an error that answers no request in
+// particular, to a JSON-RPC error response to the request. The SDK would end the session
+// otherwise, and one bad request should not end the others.
 func errorResponse(req *http.Request, res *http.Response) *http.Response {
-	kind := mediaType(res)
-	if kind == "application/json" {
+	kind, words := mediaType(res), refusal(res)
+	if kind == "application/json" && words == "" {
 		return res
 	}
 	id := requestID(req)
@@ -313,7 +348,9 @@ func errorResponse(req *http.Request, res *http.Response) *http.Response {
 	text, _ := io.ReadAll(io.LimitReader(res.Body, maxRefusal)) // a partial reason suffices
 	res.Body.Close()
 	message := res.Status
-	if reason := strings.TrimSpace(strings.ToValidUTF8(string(text), "")); reason != "" && (kind == "text/plain" || kind == "") {
+	if words != "" {
+		message += ": " + words
+	} else if reason := strings.TrimSpace(strings.ToValidUTF8(string(text), "")); reason != "" && (kind == "text/plain" || kind == "") {
 		message += ": " + reason
 	}
 	b, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, "error": &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: message}})

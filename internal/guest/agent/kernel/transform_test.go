@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"io"
+	"math"
 	"os/exec"
 	"strings"
 	"testing"
@@ -126,13 +127,24 @@ func TestTransform_IsLinear(t *testing.T) {
 		"timeit": {{"", "-n 1 ", "x"}, {"-n", " ", "x"}, {"-n 1", " ", "x"}, {"-n ", "1", "x"}, {"", "-o ", "x"}},
 	} {
 		for _, u := range units {
-			var ratio float64
-			h.call(t, &ratio, "grow", kind, u, 2000)
+			ratio := leastRatio(func(ratio *float64) { h.call(t, ratio, "grow", kind, u, 2000) })
 			if ratio > linear {
 				t.Errorf("%s %q: 16 times the text took %.1f times as long", kind, u, ratio)
 			}
 		}
 	}
+}
+
+// leastRatio measures again what exceeds linear: on a busy machine caches and page faults
+// make one measurement many times as long, but quadratic work exceeds it every time.
+func leastRatio(measure func(*float64)) float64 {
+	least := math.Inf(1)
+	for tries := 0; tries < 4 && least > linear; tries++ {
+		var ratio float64
+		measure(&ratio)
+		least = min(least, ratio)
+	}
+	return least
 }
 
 func TestSource_IsLinear(t *testing.T) {
@@ -147,8 +159,7 @@ func TestSource_IsLinear(t *testing.T) {
 		{"import 'a';", "`${", ""}, {"import 'a';", "`", ""}, {"import 'a';", "/", ""}, {"import 'a';", "/[", "/"}, {"import 'a';", "'\\", ""},
 		{"{", " ", "}"}, {"{", "; ", "x"}, {"{;", " ", "x"}, {"", " ", "{"},
 	} {
-		var ratio float64
-		h.call(t, &ratio, "grow", u, 1000)
+		ratio := leastRatio(func(ratio *float64) { h.call(t, ratio, "grow", u, 1000) })
 		if ratio > linear {
 			t.Errorf("%q: 16 times the text took %.1f times as long", u, ratio)
 		}
