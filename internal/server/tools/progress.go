@@ -19,9 +19,11 @@ const (
 	progressEvery = 250 * time.Millisecond
 	// progressText bounds the output in one notification, in bytes.
 	progressText = 1 << 10
-	// waitEvery is the time between notifications while a person is asked. Clients that end
-	// a request without progress do so after 60 seconds.
-	waitEvery = 15 * time.Second
+	// silence is the time after which a call without output says what it does. Clients that
+	// end a request without progress do so after 60 seconds.
+	silence = 15 * time.Second
+	// running is what a call says that does not say more.
+	running = "still running"
 )
 
 // progress sends output to a client while a call runs, and what the call waits for. add and say
@@ -34,10 +36,11 @@ type progress struct {
 	quit   chan struct{}
 	ended  chan struct{}
 
-	mu   sync.Mutex
-	seen int    // guarded by mu: bytes of output so far, and one for each note
-	tail string // guarded by mu: the newest output, not sent yet
-	note string // guarded by mu: the newest note, not sent yet
+	mu     sync.Mutex
+	seen   int    // guarded by mu: bytes of output so far, and one for each note
+	tail   string // guarded by mu: the newest output, not sent yet
+	note   string // guarded by mu: the newest note, not sent yet
+	status string // guarded by mu: the note that is sent after silence
 }
 
 // startProgress returns nil if the client did not request progress.
@@ -54,6 +57,7 @@ func newProgress(ctx context.Context, token any, notify func(context.Context, *m
 	p := &progress{
 		ctx: ctx, notify: notify, token: token,
 		wake: make(chan struct{}, 1), quit: make(chan struct{}), ended: make(chan struct{}),
+		status: running,
 	}
 	go p.send()
 	return p
@@ -93,31 +97,20 @@ func (p *progress) say(text string) {
 	p.signal()
 }
 
-// sayUntil sends a note now and again until end is called, so that the client does not
-// assume that the call has failed.
+// sayUntil sends a note now, and after each silence until end is called, so that the client
+// does not assume that the call has failed.
 func (p *progress) sayUntil(text string) (end func()) {
 	if p == nil {
 		return func() {}
 	}
-	over, ended := make(chan struct{}), make(chan struct{})
+	status := func(text string) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.status = text
+	}
+	status(text)
 	p.say(text)
-	go func() {
-		defer close(ended)
-		again := time.NewTicker(waitEvery)
-		defer again.Stop()
-		for {
-			select {
-			case <-again.C:
-				p.say(text)
-			case <-over:
-				return
-			}
-		}
-	}()
-	return sync.OnceFunc(func() {
-		close(over)
-		<-ended
-	})
+	return func() { status(running) }
 }
 
 // add sends output. It may be called with nil, and after stop.
@@ -145,9 +138,16 @@ func (p *progress) signal() {
 
 func (p *progress) send() {
 	defer close(p.ended)
+	silent := time.NewTicker(silence)
+	defer silent.Stop()
 	for {
 		select {
 		case <-p.wake:
+		case <-silent.C:
+			p.mu.Lock()
+			p.seen++
+			p.note = p.status
+			p.mu.Unlock()
 		case <-p.quit:
 			return
 		}
@@ -160,6 +160,7 @@ func (p *progress) send() {
 			_ = p.notify(p.ctx, &mcp.ProgressNotificationParams{
 				ProgressToken: p.token, Progress: float64(seen), Message: text,
 			})
+			silent.Reset(silence)
 		}
 		select {
 		case <-time.After(progressEvery):
