@@ -715,3 +715,27 @@ func TestServe_InformationalResponses(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
+
+// TestNetwork_LastConnectionIsNoted: the agent resets connections beyond the limit of a box, of
+// which the host learns nothing, so that the note comes with the last one that it may have.
+func TestNetwork_LastConnectionIsNoted(t *testing.T) {
+	echo := listen(t, func(c net.Conn) { _, _ = io.Copy(c, c) })
+	w := newWorld(t, Options{}, []string{"tcp://a.example.org:7"}, "a.example.org="+echo)
+	door := w.door(protocol.Dial{Door: protocol.DoorTCP, Name: "a.example.org", Port: 7})
+	for i := range w.g.maxBox {
+		if notes := w.n.Take(); len(notes) != 0 {
+			t.Fatalf("with %d connections: %+v", i, notes)
+		}
+		c := connect(t, door)
+		if _, err := io.WriteString(c, "x"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	notes := w.n.Take()
+	if len(notes) != 1 || notes[0].Reason != string(Limit) || !strings.Contains(notes[0].Text, "while this box has 64") {
+		t.Errorf("with the last connection: %+v", notes)
+	}
+}

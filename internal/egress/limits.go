@@ -114,29 +114,30 @@ func byteLimiter(perMinute int64) *rate.Limiter {
 	return rate.NewLimiter(rate.Limit(perMinute)/60, int(max(perMinute/10, chunk)))
 }
 
-// admit books a new connection of a guest. If a limit is reached, it returns its text.
-// The caller calls leave after a connection that was admitted.
-func (n *Network) admit() (text string) {
+// admit books a new connection of a guest, and reports whether it is the last one that the
+// box may have now. If a limit is reached, it returns its text. The caller calls leave after
+// a connection that was admitted.
+func (n *Network) admit() (last bool, text string) {
 	g := n.gate
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
 	case n.open >= g.maxBox:
-		return fmt.Sprintf("this box already has %d connections; close some", n.open)
+		return false, fmt.Sprintf("this box already has %d connections; close some", n.open)
 	case n.owner.open >= g.maxOwner:
-		return fmt.Sprintf("the boxes of this owner already have %d connections; close some", n.owner.open)
+		return false, fmt.Sprintf("the boxes of this owner already have %d connections; close some", n.owner.open)
 	case g.open >= g.maxServer:
-		return "the server has too many connections; try again later"
+		return false, "the server has too many connections; try again later"
 	case n.owner.open > 0 && n.owner.open >= g.maxServer-g.open-1: // A few owners cannot take all connections.
-		return fmt.Sprintf("the server has few connections left, and the boxes of this owner have %d; close some", n.owner.open)
+		return false, fmt.Sprintf("the server has few connections left, and the boxes of this owner have %d; close some", n.owner.open)
 	}
 	if text := n.begin(); text != "" {
-		return text
+		return false, text
 	}
 	n.open++
 	n.owner.open++
 	g.open++
-	return ""
+	return n.open == g.maxBox, ""
 }
 
 // begin books a new connection in the limits for a minute. If one is reached, it returns

@@ -67,7 +67,7 @@ func TestOwner_LimitsOutliveBoxes(t *testing.T) {
 	o.fresh.SetLimit(0)
 	w.n.Close()
 	next := w.g.Open(Box{Owner: "alice", ID: "box-2"})
-	if text := next.admit(); !strings.Contains(text, "the boxes of this owner opened connections too fast") {
+	if _, text := next.admit(); !strings.Contains(text, "the boxes of this owner opened connections too fast") {
 		t.Errorf("a new box after the owner's limit was reached: %q", text)
 	}
 	if next.owner.bytes.Tokens() > 1<<19 {
@@ -194,7 +194,7 @@ func TestLimits_OwnersLeaveConnections(t *testing.T) {
 			n := w.g.Open(Box{Owner: fmt.Sprint("greedy ", i), ID: fmt.Sprint("box ", b)})
 			defer n.Close()
 			for text == "" {
-				if text = n.admit(); text == "" {
+				if _, text = n.admit(); text == "" {
 					took++
 				}
 			}
@@ -226,16 +226,16 @@ func TestLimits_AreThoseOfTheDocument(t *testing.T) {
 		}
 	}
 	for i := range maxBoxConnections {
-		if text := w.n.admit(); text != "" {
+		if _, text := w.n.admit(); text != "" {
 			t.Fatalf("connection %d of a box: %s", i, text)
 		}
 	}
-	if text := w.n.admit(); !strings.HasPrefix(text, "this box already has 64 ") {
+	if _, text := w.n.admit(); !strings.HasPrefix(text, "this box already has 64 ") {
 		t.Errorf("one more than 64 of a box: got %q", text)
 	}
 	second := w.g.Open(Box{Owner: "alice", ID: "box-2"})
 	defer second.Close()
-	if text := second.admit(); text != "" {
+	if _, text := second.admit(); text != "" {
 		t.Errorf("the first of another box of the owner: got %q", text)
 	}
 
@@ -243,7 +243,7 @@ func TestLimits_AreThoseOfTheDocument(t *testing.T) {
 	for i := range 5 {
 		n := few.g.Open(Box{Owner: fmt.Sprint(i), ID: "box"})
 		defer n.Close()
-		if text := n.admit(); (text == "") != (i < 4) || i == 4 && !strings.HasPrefix(text, "the server has too many connections") {
+		if _, text := n.admit(); (text == "") != (i < 4) || i == 4 && !strings.HasPrefix(text, "the server has too many connections") {
 			t.Errorf("the first connection of owner %d, of 4 in all: got %q", i, text)
 		}
 	}

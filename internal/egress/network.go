@@ -272,7 +272,11 @@ func (n *Network) Serve(ctx context.Context, d protocol.Dial, conn net.Conn) err
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 
 	c := &guestConn{Conn: conn}
-	if text := n.admit(); text != "" {
+	last, text := n.admit()
+	if last {
+		n.noteLast(d)
+	}
+	if text != "" {
 		r := n.limited(d.Door, d.Name, uint16(d.Port), text)
 		if d.Door == protocol.DoorHTTP {
 			r.writeRaw(c, "")

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/egress/policy"
+	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
 // notePlain notes that a request of plain HTTP to t, which v allows, has placeholders of
@@ -45,6 +46,13 @@ func (n *Network) secureAt(t target) string {
 		}
 	}
 	return ""
+}
+
+// noteLast notes that d is the last connection that the box may have at the same time. The
+// agent resets further ones, of which the host learns nothing.
+func (n *Network) noteLast(d protocol.Dial) {
+	n.note(&refusal{host: d.Name, port: uint16(d.Port), reason: Limit, text: fmt.Sprintf(
+		"Glovebox resets further connections while this box has %d: open fewer at once, or close some.", n.gate.maxBox)})
 }
 
 // slowNote is the time that a connection waits for the limits of bytes before a note says so.
