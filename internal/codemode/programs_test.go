@@ -126,6 +126,7 @@ func TestPrograms_discovery(t *testing.T) {
 		{"python", "!glovebox-tool --schema my_server.add | cut -c 1-24", "{\"name\":\"my_server.add\",\n"},
 		{"python", "!glovebox-tool my_server.fail 2>/dev/null; echo $?", "1\n"},
 		{"python", "!glovebox-tool my_server.add a 2>&1; echo $?", "glovebox-tool: argument \"a\" is not NAME=VALUE\n2\n"},
+		{"python", "!glovebox-tool my_server.add a=1 a=2 2>&1; echo $?", "glovebox-tool: argument \"a\" is given twice; pass a list as JSON on standard input\n2\n"},
 	} {
 		if got := program(t, l, tc.language, tc.code, w.Begin(Identity{})); got != tc.want {
 			t.Errorf("%s: got %q, want %q", tc.code, got, tc.want)

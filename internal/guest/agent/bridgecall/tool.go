@@ -76,6 +76,9 @@ func run(args []string, stdin *os.File, stdout io.Writer) (int, error) {
 			if !ok || name == "" {
 				return exitUsage, fmt.Errorf("argument %q is not NAME=VALUE", arg)
 			}
+			if _, twice := words[name]; twice {
+				return exitUsage, fmt.Errorf("argument %q is given twice; pass a list as JSON on standard input", name)
+			}
 			words[name] = value
 		}
 		if len(words) > 0 {
