@@ -73,7 +73,8 @@ func TestSession_KeepsNoParameters(t *testing.T) {
 }
 
 // TestSession_KeepsLittleOfItsClient: a session keeps no more than a few KiB of what its client tells with
-// initialize and logging/setLevel. What it does not need is left out, and the rest is refused if it is large.
+// initialize and logging/setLevel. The server leaves out what it does not need, and refuses the rest if that
+// is large.
 func TestSession_KeepsLittleOfItsClient(t *testing.T) {
 	s, url := serve(t, nil)
 	const size = 4 << 20

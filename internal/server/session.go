@@ -310,6 +310,7 @@ func boundState(next mcp.MethodHandler) mcp.MethodHandler {
 			if b, err := json.Marshal(r.Params); err != nil || len(b) > maxHandshake {
 				return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf("Invalid parameters: those of initialize exceed %d bytes", maxHandshake)}
 			}
+		//lint:ignore SA1019 clients of the revisions before 2026-07-28 set it
 		case *mcp.ServerRequest[*mcp.SetLoggingLevelParams]:
 			if r.Params != nil && len(r.Params.Level) > maxLevel {
 				return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "Invalid parameters: there is no such level"}
