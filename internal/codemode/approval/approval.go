@@ -45,6 +45,9 @@ const (
 	maxRounds = 8
 	// maxElicitations bounds the questions of one run to other clients.
 	maxElicitations = 20
+	// maxSize bounds what a program that waits without a request keeps of the one that began
+	// it, in bytes: with the most programs that may wait, 100 MiB in all.
+	maxSize = 1 << 20
 	// lastOwners and lastKept bound the owners, and the tools of each, whose last approved
 	// call is remembered.
 	lastOwners, lastKept = 1000, 100

@@ -201,3 +201,23 @@ func TestAudit_UnaskedCallsLeaveNoLine(t *testing.T) {
 		t.Errorf("got %v, and the audit log has %.300s", err, lines.String())
 	}
 }
+
+// TestLimits_largeRequest: a program that would wait without a request keeps little of the one that
+// began it. A request that waits is counted as long as it does.
+func TestLimits_largeRequest(t *testing.T) {
+	test(t, Options{}, func(t *testing.T, w *world) {
+		for size, refused := range map[int]bool{maxSize: false, maxSize + 1: true} {
+			res, err := w.Serve(t.Context(), Caller{Owner: "o", Key: "k", ByResult: true, Size: size}, w.program("write {}"))
+			if asks := err == nil && res.RequestState != ""; asks == refused || refused && !strings.Contains(textOf(t, res, err), "approval_required") {
+				t.Errorf("a request of %d bytes: got %+v, %v", size, res, err)
+			}
+		}
+		p := &person{answers: []*mcp.ElicitResult{accept(AllowOnce)}}
+		c := p.caller()
+		c.Size = maxSize + 1
+		res, err := w.Serve(t.Context(), c, w.program("write {}"))
+		if got := textOf(t, res, err); !strings.HasSuffix(got, "true") {
+			t.Errorf("by elicitation: got %q", got)
+		}
+	})
+}

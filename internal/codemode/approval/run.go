@@ -30,6 +30,9 @@ type Caller struct {
 	Elicit func(context.Context, *mcp.ElicitParams) (*mcp.ElicitResult, error)
 	// ByResult says that the client answers input-required results.
 	ByResult bool
+	// Size is that of the arguments of the request, in bytes: without Elicit, a program that
+	// waits keeps them in memory although no request is counted for them.
+	Size int
 	// Hold books the place of a call for the time that no request waits for the run, and
 	// returns what gives it back; nil books nothing.
 	Hold func() (release func())
@@ -326,6 +329,8 @@ func (a *Approver) enqueueLocked(r *run, p *pendingCall) {
 		refuse(codemode.ApprovalExpired, "the client did not answer the last question about approval")
 	case r.questions >= r.maxQuestions():
 		refuse(codemode.ApprovalRequired, "the run has asked for approval %d times, which is the limit: continue in another run", r.questions)
+	case r.caller.Elicit == nil && r.caller.Size > maxSize:
+		refuse(codemode.ApprovalRequired, "the request that runs the program takes %d KiB, and the server keeps at most %d KiB while the user is asked: write long code or data to a file in an earlier call", (r.caller.Size+1023)>>10, maxSize>>10)
 	case len(r.pending) == 0 && r.open == nil && !a.roomLocked(r):
 		refuse(codemode.ApprovalRequired, "too many programs wait for approval: the limits are %d of a user and %d in all", a.o.PerOwner, a.o.All)
 	default:

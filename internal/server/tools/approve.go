@@ -29,7 +29,7 @@ func (c *Call) approvable(ctx context.Context, approver *approval.Approver, req 
 	case approver == nil || c.broker == nil && !continues:
 		return do(ctx)
 	}
-	caller := approval.Caller{Owner: string(c.Owner), Responses: req.Params.InputResponses, State: req.Params.RequestState, Task: isTask(ctx), Began: time.Now()}
+	caller := approval.Caller{Owner: string(c.Owner), Responses: req.Params.InputResponses, State: req.Params.RequestState, Task: isTask(ctx), Began: time.Now(), Size: len(req.Params.Arguments)}
 	if c.progress != nil {
 		caller.Attendant = c.progress
 	}
