@@ -376,7 +376,7 @@ func TestJudge_NoticesASilentNeighbour(t *testing.T) {
 		if err := tr.witness.neighbour.Pause(ctx); err != nil {
 			return err
 		}
-		time.Sleep((muchTooLate + 1) * tr.witness.allowed)
+		time.Sleep((muchTooLate + 1) * tr.allowed)
 		return tr.witness.neighbour.Resume(ctx)
 	})
 	expectBroken(t, r, "a neighbour answers after")

@@ -310,7 +310,7 @@ func zeroWindow(ctx context.Context, t *trial) error {
 		return err
 	}
 	// A single answer that waits for the end of the attack must be much too late.
-	last := (muchTooLate + 1) * t.witness.allowed
+	last := (muchTooLate + 1) * t.allowed
 	return t.othersServed(ctx, s, func(ctx context.Context) error {
 		_, err := s.flood(ctx, last, 4, func(c *h2conn) error {
 			if c.stream > 200 {

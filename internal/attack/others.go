@@ -89,11 +89,11 @@ func (t *trial) answersInTime(name string, ask func() (answer, error)) {
 		case err != nil || res.status != http.StatusOK:
 			t.broke("%s is not served: %d, %v, %s", name, res.status, err, printable(res.body))
 			return
-		case took <= t.witness.allowed:
+		case took <= t.allowed:
 			t.held(1)
 			return
-		case attempt == 2 || took > muchTooLate*t.witness.allowed:
-			t.late("%s is answered after %v; %v are allowed", name, took.Round(time.Millisecond), t.witness.allowed)
+		case attempt == 2 || took > muchTooLate*t.allowed:
+			t.late("%s is answered after %v; %v are allowed", name, took.Round(time.Millisecond), t.allowed)
 			return
 		}
 	}

@@ -151,21 +151,22 @@ func (r *rig) all(ctx context.Context, report *Report, attacks []Attack, n int) 
 // the machine. Any other broken promise counts at once.
 func (r *rig) one(ctx context.Context, a *Attack) Result {
 	const runs = 3
-	res := r.try(ctx, a)
+	res := r.try(ctx, a, r.witness.allowed)
 	for range runs - 1 {
 		if ctx.Err() != nil || res.Outcome != Failed && !res.onlyLate {
 			break
 		}
-		res = r.try(ctx, a)
+		res = r.try(ctx, a, r.witness.allowedNow(ctx))
 	}
 	return res
 }
 
-func (r *rig) try(ctx context.Context, a *Attack) Result {
+// try runs an attack once. Answers may take as long as allowed meanwhile.
+func (r *rig) try(ctx context.Context, a *Attack, allowed time.Duration) Result {
 	ctx, cancel := context.WithTimeoutCause(ctx, attackTimeout, fmt.Errorf("the attack took longer than %v", attackTimeout))
 	defer cancel()
-	t := &trial{rig: r, attack: a, nonce: newNonce(), began: time.Now()}
-	watch := r.witness.watch(ctx)
+	t := &trial{rig: r, attack: a, nonce: newNonce(), began: time.Now(), allowed: allowed}
+	watch := r.witness.watch(ctx, allowed)
 	err := a.run(ctx, t)
 	for _, c := range t.boxes() {
 		c.settle(context.WithoutCancel(ctx))

@@ -350,7 +350,7 @@ func (s *server) works(ctx context.Context, t *trial, token string) {
 	res, err := s.send(ctx, request{body: initialize, token: token})
 	took := time.Since(start)
 	t.check(err == nil && res.status == http.StatusOK, "an honest client is not served: %d, %v, %s", res.status, err, printable(res.body))
-	if took > t.witness.allowed*muchTooLate {
+	if took > t.allowed*muchTooLate {
 		t.late("an honest client is served after %v", took.Round(time.Millisecond))
 	}
 }

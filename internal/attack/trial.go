@@ -26,9 +26,10 @@ func skip(format string, args ...any) error { return errSkip{fmt.Sprintf(format,
 // trial is one run of one attack.
 type trial struct {
 	*rig
-	attack *Attack
-	nonce  string // unguessable; part of every name that the attack uses
-	began  time.Time
+	attack  *Attack
+	nonce   string // unguessable; part of every name that the attack uses
+	began   time.Time
+	allowed time.Duration // how long an answer may take
 
 	mu     sync.Mutex
 	breaks []string // guarded by mu; what succeeded and should not have

@@ -26,6 +26,8 @@ const (
 	muchTooLate = 3
 	// noAnswer is when a question is given up.
 	noAnswer = 10 * time.Second
+	// mostAllowed bounds what a busy machine makes of answerTime.
+	mostAllowed = 3 * time.Second
 )
 
 // witness measures whether the host and a neighbouring box answer.
@@ -33,7 +35,7 @@ type witness struct {
 	dir       string
 	neighbour *machine.Machine
 	baseline  Answers
-	allowed   time.Duration // answerTime, or three times the baseline on a slower machine
+	allowed   time.Duration // see Answers.allow
 }
 
 // newWitness boots the neighbour and measures how both answer while nothing
@@ -49,17 +51,40 @@ func newWitness(ctx context.Context, cfg *Config) (*witness, error) {
 	if w.neighbour, err = cfg.Maker.Boot(booting, "attack-neighbour-"+newNonce(), small); err != nil {
 		return nil, fmt.Errorf("boot a neighbour: %w", err)
 	}
+	if w.baseline, err = w.measure(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("before the attacks, %w", err), w.close(context.WithoutCancel(ctx)))
+	}
+	w.allowed = w.baseline.allow()
+	return w, nil
+}
+
+// measure returns the slowest of some answers.
+func (w *witness) measure(ctx context.Context) (worst Answers, err error) {
 	for range 5 {
 		for _, ask := range w.questions() {
 			took, err := ask.ask(ctx)
 			if err != nil {
-				return nil, errors.Join(fmt.Errorf("before the attacks, %s: %w", ask.name, err), w.close(context.WithoutCancel(ctx)))
+				return worst, fmt.Errorf("%s: %w", ask.name, err)
 			}
-			w.baseline.add(ask.name, took)
+			worst.add(ask.name, took)
 		}
 	}
-	w.allowed = max(answerTime, 3*time.Duration(max(w.baseline.HostMS, w.baseline.NeighbourMS))*time.Millisecond)
-	return w, nil
+	return worst, nil
+}
+
+// allow returns how long an answer may take beside an attack, if it took a without one.
+func (a Answers) allow() time.Duration {
+	return max(answerTime, 3*time.Duration(max(a.HostMS, a.NeighbourMS))*time.Millisecond)
+}
+
+// allowedNow returns how long an answer may take beside an attack that is run again: other
+// programs of the machine may have become busy since the baseline.
+func (w *witness) allowedNow(ctx context.Context) time.Duration {
+	now, err := w.measure(ctx)
+	if err != nil { // the attack finds that, too
+		return w.allowed
+	}
+	return max(w.allowed, min(now.allow(), mostAllowed))
 }
 
 // question is something that must be answered.
@@ -127,12 +152,12 @@ type watch struct {
 	late  []string // guarded by mu
 }
 
-// watch asks both until the watch is stopped.
-func (w *witness) watch(ctx context.Context) *watch {
+// watch asks both until the watch is stopped. Answers may take as long as allowed.
+func (w *witness) watch(ctx context.Context, allowed time.Duration) *watch {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &watch{cancel: cancel}
 	for _, q := range w.questions() {
-		s.wg.Go(func() { s.keepAsking(ctx, q, w.allowed) })
+		s.wg.Go(func() { s.keepAsking(ctx, q, allowed) })
 	}
 	return s
 }
