@@ -115,7 +115,7 @@ func TestChat_ManyCitations(t *testing.T) {
 	if err != nil || len(a.sources) != n {
 		t.Fatalf("got %d sources, %v", len(a.sources), err)
 	}
-	if took := time.Since(begun); took > time.Second {
+	if took := time.Since(begun); took > 5*time.Second {
 		t.Errorf("it took %v", took)
 	}
 	for i, s := range a.sources {

@@ -211,7 +211,7 @@ func TestRun_ChildOutlivesIt(t *testing.T) {
 		}[language]
 		begin := time.Now()
 		res, rec := run(t, k, code)
-		if !res.OK || time.Since(begin) > 2*time.Second {
+		if !res.OK || time.Since(begin) > 20*time.Second {
 			t.Fatalf("got %+v after %v", res, time.Since(begin))
 		}
 		pid, err := strconv.Atoi(strings.TrimSpace(rec.out.String()))
