@@ -302,33 +302,7 @@ func TestShutdown_InterruptedProgramAnswers(t *testing.T) {
 // TestInterrupted_AnswerWithoutRoom: a call whose answer finds no room among the unread ones, which may be those
 // of other owners, does not use up the note about an interrupted program.
 func TestInterrupted_AnswerWithoutRoom(t *testing.T) {
-	p := newPeople(t)
-	var burnt chan struct{}
-	boxes := withBoxes(t, nil)
-	var m *box.Manager
-	s, url := serve(t, p.options(func(o *Options) {
-		boxes(o)
-		m = o.Tools.Boxes
-		burnt = withBurning(o)
-		o.Toolsets = []string{"sessions", "files"}
-	}))
-	begin := func(who string) header {
-		res, _ := do(t, "POST", url, p.as(who), initBody)
-		return p.as(who, headerSession, res.Header.Get(headerSession))
-	}
-	alice := begin("alice")
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		do(t, "POST", url, alice, toolCall(1, "execute_code", `{"session_id":"s","code":"tools.shelf.burn()\nimport time\ntime.sleep(100)"}`))
-	}()
-	<-burnt
-	do(t, "POST", url, alice, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
-	<-ended
-	eventually(t, "the program has ended", func() bool {
-		list, err := m.List("token alice", box.KindSession)
-		return err == nil && len(list) == 1 && list[0].State != box.StateRunning
-	})
+	s, url, _, alice := interrupted(t)
 	others := []party{{"x", false}, {"y", false}}
 	for _, other := range others {
 		s.answers.take(other, s.answers.each)

@@ -480,24 +480,25 @@ func TestOwners_BoxesFromBeforeTokens(t *testing.T) {
 	}
 }
 
-// TestReadToken_LeavesNotes: a read token that uses a session does not use up the note about a program that
-// was cut off there: it is for the model whose programs would repeat the calls.
-func TestReadToken_LeavesNotes(t *testing.T) {
+// interrupted returns a server on which alice cancelled a program in her session "s", after it had called a
+// tool that changes something. begin begins an MCP session.
+func interrupted(t *testing.T) (s *Server, url string, begin func(who string) header, alice header) {
+	t.Helper()
 	p := newPeople(t)
 	var burnt chan struct{}
 	boxes := withBoxes(t, nil)
 	var m *box.Manager
-	_, url := serve(t, p.options(func(o *Options) {
+	s, url = serve(t, p.options(func(o *Options) {
 		boxes(o)
 		m = o.Tools.Boxes
 		burnt = withBurning(o)
 		o.Toolsets = []string{"sessions", "files"}
 	}))
-	begin := func(who string) header {
+	begin = func(who string) header {
 		res, _ := do(t, "POST", url, p.as(who), initBody)
 		return p.as(who, headerSession, res.Header.Get(headerSession))
 	}
-	alice, reader := begin("alice"), begin("reader")
+	alice = begin("alice")
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -510,6 +511,14 @@ func TestReadToken_LeavesNotes(t *testing.T) {
 		list, err := m.List("token alice", box.KindSession)
 		return err == nil && len(list) == 1 && list[0].State != box.StateRunning
 	})
+	return s, url, begin, alice
+}
+
+// TestReadToken_LeavesNotes: a read token that uses a session does not use up the note about a program that
+// was cut off there: it is for the model whose programs would repeat the calls.
+func TestReadToken_LeavesNotes(t *testing.T) {
+	_, url, begin, alice := interrupted(t)
+	reader := begin("reader")
 	for range 2 {
 		if _, body := do(t, "POST", url, reader, toolCall(2, "list_files", `{"session_id":"s"}`)); strings.Contains(body, "error") {
 			t.Errorf("the reader: %s", body)

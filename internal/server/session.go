@@ -308,12 +308,12 @@ func boundState(next mcp.MethodHandler) mcp.MethodHandler {
 				r.Params.ClientInfo.Icons = nil
 			}
 			if b, err := json.Marshal(r.Params); err != nil || len(b) > maxHandshake {
-				return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf("Invalid parameters: those of initialize exceed %d bytes", maxHandshake)}
+				return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf("Invalid parameters: those of initialize take %d bytes, and at most %d are kept: shorten clientInfo and capabilities", len(b), maxHandshake)}
 			}
 		//lint:ignore SA1019 clients of the revisions before 2026-07-28 set it
 		case *mcp.ServerRequest[*mcp.SetLoggingLevelParams]:
 			if r.Params != nil && len(r.Params.Level) > maxLevel {
-				return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "Invalid parameters: there is no such level"}
+				return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "Invalid parameters: there is no such level: use debug, info, notice, warning, error, critical, alert or emergency"}
 			}
 		}
 		return next(ctx, method, req)
