@@ -17,7 +17,7 @@ import (
 )
 
 // A call to a sentry that never answers, as one that was stopped, ends with its context.
-func TestControl_EndsWithContext(t *testing.T) {
+func TestSentryControl_EndsWithContext(t *testing.T) {
 	dir, err := os.MkdirTemp("", "s") // the paths of sockets are short
 	if err != nil {
 		t.Fatal(err)
