@@ -17,7 +17,7 @@ func Markdown() string {
 `+"`glovebox attack`"+` runs %d attacks against this machine, with the engine and the privileges that a server started by the same user would have. Each runs in a fresh box or against a server of its own on loopback. A judge outside the box checks that
 
 * the promise below holds,
-* the host and a neighbouring box answer within a second (or three times their time before the attacks, on a slow machine; up to 3 seconds for an attack that is run again, if the machine has become busy),
+* the host and a neighbouring box answer within a second (or as long as --answer says, or three times their time before the attacks, on a slow machine; up to 3 seconds for an attack that is run again, if the machine has become busy),
 * the next command in the box works, or the box is reported dead with a reason, and destroying it takes less than five seconds,
 * no process, mount, cgroup or file is left, and nothing that was planted on the host was read, written or connected to.
 

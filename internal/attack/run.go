@@ -34,6 +34,9 @@ type Config struct {
 	// Progress is called with each result as it is known, never concurrently. It may
 	// be nil.
 	Progress func(Result)
+	// Answer is how quickly the host and a neighbouring box must answer beside an attack: a
+	// second if it is 0, and longer on a machine that is slow without one. At most MaxAnswer.
+	Answer time.Duration
 	// Log is the log. Default: discarded.
 	Log *slog.Logger
 

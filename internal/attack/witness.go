@@ -3,6 +3,7 @@
 package attack
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,7 +19,7 @@ import (
 )
 
 const (
-	// answerTime is how quickly the host and the neighbour must answer.
+	// answerTime is the default of Config.Answer.
 	answerTime = time.Second
 	// askEvery is the pause between two questions to each.
 	askEvery = 200 * time.Millisecond
@@ -26,6 +27,8 @@ const (
 	muchTooLate = 3
 	// noAnswer is when a question is given up.
 	noAnswer = 10 * time.Second
+	// MaxAnswer is the longest Config.Answer.
+	MaxAnswer = noAnswer / 2
 	// mostAllowed bounds what a busy machine makes of answerTime.
 	mostAllowed = 3 * time.Second
 )
@@ -35,13 +38,14 @@ type witness struct {
 	dir       string
 	neighbour *machine.Machine
 	baseline  Answers
+	answer    time.Duration // of the Config
 	allowed   time.Duration // see Answers.allow
 }
 
 // newWitness boots the neighbour and measures how both answer while nothing
 // attacks them.
 func newWitness(ctx context.Context, cfg *Config) (*witness, error) {
-	w := &witness{dir: filepath.Join(cfg.Dir, "witness")}
+	w := &witness{dir: filepath.Join(cfg.Dir, "witness"), answer: cmp.Or(cfg.Answer, answerTime)}
 	if err := os.Mkdir(w.dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -54,7 +58,7 @@ func newWitness(ctx context.Context, cfg *Config) (*witness, error) {
 	if w.baseline, err = w.measure(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("before the attacks, %w", err), w.close(context.WithoutCancel(ctx)))
 	}
-	w.allowed = w.baseline.allow()
+	w.allowed = w.baseline.allow(w.answer)
 	return w, nil
 }
 
@@ -72,9 +76,10 @@ func (w *witness) measure(ctx context.Context) (worst Answers, err error) {
 	return worst, nil
 }
 
-// allow returns how long an answer may take beside an attack, if it took a without one.
-func (a Answers) allow() time.Duration {
-	return max(answerTime, 3*time.Duration(max(a.HostMS, a.NeighbourMS))*time.Millisecond)
+// allow returns how long an answer may take beside an attack, if it took a without one: at
+// least least.
+func (a Answers) allow(least time.Duration) time.Duration {
+	return max(least, 3*time.Duration(max(a.HostMS, a.NeighbourMS))*time.Millisecond)
 }
 
 // allowedNow returns how long an answer may take beside an attack that is run again: other
@@ -84,7 +89,7 @@ func (w *witness) allowedNow(ctx context.Context) time.Duration {
 	if err != nil { // the attack finds that, too
 		return w.allowed
 	}
-	return max(w.allowed, min(now.allow(), mostAllowed))
+	return max(w.allowed, min(now.allow(w.answer), mostAllowed))
 }
 
 // question is something that must be answered.

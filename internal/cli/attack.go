@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -21,9 +22,10 @@ import (
 
 // attackOptions are the flags of attack.
 type attackOptions struct {
-	only []string
-	list bool
-	json bool
+	only   []string
+	answer time.Duration
+	list   bool
+	json   bool
 }
 
 func (a *app) attackCommand() *cobra.Command {
@@ -61,13 +63,17 @@ Exit code 0: every attack was held; 1: one was not, or could not be carried out.
 				}
 				return attack.List(a.Out, selected)
 			}
-			return a.attack(cmd.Context(), cfg, selected, o.json)
+			if o.answer <= 0 || o.answer > attack.MaxAnswer {
+				return &usageError{err: fmt.Errorf("invalid --answer %v: want more than 0 and at most %v", o.answer, attack.MaxAnswer), cmd: cmd.CommandPath()}
+			}
+			return a.attack(cmd.Context(), cfg, selected, o)
 		},
 	}
 	f := cmd.Flags()
 	// This is the setting. Its group has flags of engines that cannot be attacked.
 	f.String("engine", config.EngineAuto, "`name` engine to attack [the one that serve uses]")
 	f.StringArrayVar(&o.only, "only", nil, "`pattern` run only these classes or attacks; repeatable")
+	f.DurationVar(&o.answer, "answer", time.Second, "`time` within which the host and a neighbour must answer; more where other programs keep the machine busy")
 	f.BoolVar(&o.list, "list", false, "list the attacks and run none")
 	f.BoolVar(&o.json, "json", false, "print JSON")
 	cmd.RegisterFlagCompletionFunc("engine", cobra.FixedCompletions(engines.Local(), cobra.ShellCompDirectiveNoFileComp))
@@ -76,7 +82,7 @@ Exit code 0: every attack was held; 1: one was not, or could not be carried out.
 }
 
 // attack runs the attacks and prints the report.
-func (a *app) attack(ctx context.Context, cfg *config.Config, selected []attack.Attack, asJSON bool) (err error) {
+func (a *app) attack(ctx context.Context, cfg *config.Config, selected []attack.Attack, o attackOptions) (err error) {
 	cfg.LogLevel = "warn"
 	log, closeLog, err := a.openLog(cfg, nil)
 	if err != nil {
@@ -100,14 +106,14 @@ func (a *app) attack(ctx context.Context, cfg *config.Config, selected []attack.
 	defer func() { err = errors.Join(err, h.close()) }()
 	a.note("glovebox: running %s", plural.N(len(selected), "attack"))
 	report, err := attack.Run(ctx, attack.Config{
-		Maker: h.maker, Program: "/proc/self/exe", StateDir: cfg.StateDir, Dir: dir,
+		Maker: h.maker, Program: "/proc/self/exe", StateDir: cfg.StateDir, Dir: dir, Answer: o.answer,
 		Progress: func(r attack.Result) {
 			if r.Outcome == attack.Broken || r.Outcome == attack.Failed {
 				a.note("glovebox: %s: %s", r.Outcome, r.ID)
 			}
 		},
 	}, selected)
-	if asJSON {
+	if o.json {
 		err = errors.Join(err, a.encode(report))
 	} else {
 		err = errors.Join(err, report.Table(a.Out))
