@@ -2,6 +2,7 @@ package box
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -36,14 +37,15 @@ type meter struct {
 	engine.Engine
 
 	mu      sync.Mutex
-	created int           // guarded by mu
-	live    int           // guarded by mu
-	peak    int           // guarded by mu
-	err     error         // guarded by mu; what Create returns
-	hold    chan struct{} // guarded by mu; Create waits for it
-	held    int           // guarded by mu; calls of Create that have waited for it
-	guests  []*meterGuest // guarded by mu
-	adopts  bool          // other engines take over its guests, and it leaves guests to them
+	created int                       // guarded by mu
+	live    int                       // guarded by mu
+	peak    int                       // guarded by mu
+	err     error                     // guarded by mu; what Create returns
+	hold    chan struct{}             // guarded by mu; Create waits for it
+	held    int                       // guarded by mu; calls of Create that have waited for it
+	guests  []*meterGuest             // guarded by mu
+	adopts  bool                      // other engines take over its guests, and it leaves guests to them
+	dial    func() io.ReadWriteCloser // connects to an agent in place of that of the guest; nil: none. Set before boxes are made
 }
 
 type meterGuest struct {
@@ -127,6 +129,13 @@ func (m *meter) holdLast() chan<- struct{} {
 	defer m.mu.Unlock()
 	last.stuck = stuck
 	return stuck
+}
+
+func (g *meterGuest) Dial(ctx context.Context) (io.ReadWriteCloser, error) {
+	if g.m.dial != nil {
+		return g.m.dial(), nil
+	}
+	return g.Guest.Dial(ctx)
 }
 
 func (g *meterGuest) Destroy(ctx context.Context) error {

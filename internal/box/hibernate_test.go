@@ -3,13 +3,17 @@ package box
 import (
 	"context"
 	"errors"
+	"io"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
+	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 	"github.com/glovebox-dev/glovebox/internal/polltest"
 )
 
@@ -232,5 +236,70 @@ func TestClose_LastUsedIsWrittenFirst(t *testing.T) {
 	queue := writes.owners["bob"].queue
 	if len(queue) != len(boxes) || slices.ContainsFunc(queue, func(t *turn) bool { return !t.ready }) {
 		t.Errorf("%d boxes wait to be written, want all %d, none of which lets others pass", len(queue), len(boxes))
+	}
+}
+
+// slowFiles returns a Manager whose agents run no code, and archive their files the first time
+// only when finish is called. asked is closed when that begins.
+func slowFiles(t *testing.T) (f *fixture, asked <-chan struct{}, finish func()) {
+	t.Helper()
+	begun, done := make(chan struct{}), make(chan struct{})
+	f, _ = newSnapFixture(t, func(c *Config) { c.PauseAfter = 0 })
+	var calls atomic.Int32
+	f.engine.dial = func() io.ReadWriteCloser {
+		return fakeAgent(t, func() (string, protocol.BackupResult) {
+			if calls.Add(1) == 1 {
+				close(begun)
+				<-done
+			}
+			return "archive", protocol.BackupResult{Mark: "m"}
+		})
+	}
+	finish = sync.OnceFunc(func() { close(done) })
+	t.Cleanup(finish)
+	return f, begun, finish
+}
+
+// A client may kill its server seconds after it has ended the input. The memory of a box is on
+// disk before its files are archived, which takes long if there are thousands.
+func TestHibernate_MemoryBeforeFiles(t *testing.T) {
+	f, asked, finish := slowFiles(t)
+	b := f.session(t, "bob", "x")
+	f.clock.add(31 * time.Minute)
+	f.maintainer.sweep()
+	<-asked
+	list, err := f.parts.Snapshots.List(nil)
+	if err != nil || len(list) != 1 || list[0].Written.IsZero() || list[0].Stale {
+		t.Errorf("while the files are archived, the disk has %+v, %v; want the memory", list, err)
+	}
+	finish()
+	eventually(t, "the box is on disk", func() bool { return f.stateOf(b) == stateHibernated })
+	record, err := f.records.find("test", b.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease, err := f.parts.Snapshots.Acquire(record.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lease.Release()
+	if info, err := readHomeInfo(lease.Dir()); err != nil || info.Mark != "m" {
+		t.Errorf("the files of the box: got %+v, %v", info, err)
+	}
+}
+
+// A box that hibernates does not wait for its files to be archived: it does that itself when its
+// memory is on disk.
+func TestHibernate_EndsArchiveOfEarlierState(t *testing.T) {
+	f, asked, _ := slowFiles(t)
+	b := f.session(t, "bob", "x")
+	saved := make(chan bool, 1)
+	go func() { saved <- f.life.save(t.Context(), b, f.records.writes.enter("bob")) }()
+	<-asked
+	f.clock.add(31 * time.Minute)
+	f.maintainer.sweep()
+	eventually(t, "the box is on disk", func() bool { return f.stateOf(b) == stateHibernated })
+	if !<-saved {
+		t.Error("the write that was cut short has failed, though the memory was on disk")
 	}
 }

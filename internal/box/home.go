@@ -26,6 +26,7 @@ const (
 	homeFormat = 1
 	homeTar    = "home.tar"
 	homeIndex  = "home.json" // homeInfo; written last
+	newSuffix  = ".new"      // of an archive that is being written
 	// homeTimeout bounds the archiving of one home directory: some 10,000 files a
 	// second, and a box that is too busy to answer.
 	homeTimeout = 20 * time.Second
@@ -52,39 +53,22 @@ type homeInfo struct {
 // errNoHome says that no files are stored beside a snapshot.
 var errNoHome = errors.New("its files were not stored apart from its memory")
 
-// saveHome stores the files of a box in dir, beside the snapshot of its memory
-// that is there. prev is the directory of the box's earlier snapshot, or "": what
-// has not changed since is linked from there, and what cannot be had now is taken
-// from there as it was. A box whose files cannot be stored is written all the same.
-func (recs *records) saveHome(ctx context.Context, b *Box, prev, dir string) {
+// saveHome stores the files of a box in dir, which has the snapshot of its memory, and may have
+// an earlier archive: what has not changed since stays, and so does all of it if the files cannot
+// be had now.
+func (recs *records) saveHome(ctx context.Context, b *Box, dir string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, homeTimeout, fmt.Errorf("no answer within %v", homeTimeout))
 	defer cancel()
-	err := recs.archiveHome(ctx, b, prev, dir)
-	if err == nil || b.ended() && context.Cause(ctx) != nil {
-		return
-	}
-	recs.log.Warn("files of the box not stored apart from its memory", logkey.Guest, b.guestID, logkey.Error, err)
-	if prev == "" {
-		return
-	}
-	if info, err := readHomeInfo(prev); err == nil {
-		if err := linkHome(prev, dir, info); err != nil {
-			recs.log.Warn("earlier files of the box not kept", logkey.Guest, b.guestID, logkey.Error, err)
-		}
-	}
-}
-
-func (recs *records) archiveHome(ctx context.Context, b *Box, prev, dir string) error {
 	ask := protocol.Backup{MaxBytes: int64(b.flavor.Limits().DiskMB) << 20}
 	for _, v := range recs.parts.Machines.Volumes {
 		ask.Exclude = append(ask.Exclude, v.Guest)
 	}
-	before, err := readHomeInfo(prev)
+	before, err := readHomeInfo(dir)
 	if err == nil {
 		ask.Unless = before.Mark
 	}
 	at := time.Now().UTC().Truncate(time.Second)
-	file := filepath.Join(dir, homeTar)
+	file := filepath.Join(dir, homeTar+newSuffix)
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
@@ -104,21 +88,36 @@ func (recs *records) archiveHome(ctx context.Context, b *Box, prev, dir string) 
 			return err
 		}
 		before.At = at
-		return linkHome(prev, dir, before)
+		return writeHomeInfo(dir, before)
 	}
 	if err == nil {
 		err = f.Sync()
 	}
-	if err == nil {
-		err = writeHomeInfo(dir, &homeInfo{
-			Format: homeFormat, At: at, Bytes: w.n, Sum: crc32c.Text(w.sum), Mark: clip(res.Mark, 64),
-			Files: res.Files, Omitted: res.Omitted, Examples: examples(res.Examples),
-		})
-	}
 	if err != nil {
 		return errors.Join(err, os.Remove(file))
 	}
-	return nil
+	if err := os.Rename(file, filepath.Join(dir, homeTar)); err != nil {
+		return errors.Join(err, os.Remove(file))
+	}
+	return writeHomeInfo(dir, &homeInfo{
+		Format: homeFormat, At: at, Bytes: w.n, Sum: crc32c.Text(w.sum), Mark: clip(res.Mark, 64),
+		Files: res.Files, Omitted: res.Omitted, Examples: examples(res.Examples),
+	})
+}
+
+// keepHome gives dir the archive that prev has, if it has one.
+func (recs *records) keepHome(b *Box, prev, dir string) {
+	info, err := readHomeInfo(prev)
+	if errors.Is(err, errNoHome) {
+		return
+	}
+	if err == nil {
+		info.Only = "" // dir has memory
+		err = linkHome(prev, dir, info)
+	}
+	if err != nil {
+		recs.log.Warn("earlier files of the box not kept", logkey.Guest, b.guestID, logkey.Error, err)
+	}
 }
 
 // examples bounds what a guest says of the files that it left out.
@@ -149,25 +148,26 @@ func (s *summed) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// linkHome gives dir the archive that prev has.
+// linkHome gives dir, which has no archive, the one that prev has.
 func linkHome(prev, dir string, info *homeInfo) error {
-	to := filepath.Join(dir, homeTar)
-	if err := os.Remove(to); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err := os.Link(filepath.Join(prev, homeTar), to); err != nil {
+	if err := os.Link(filepath.Join(prev, homeTar), filepath.Join(dir, homeTar)); err != nil {
 		return err
 	}
 	return writeHomeInfo(dir, info)
 }
 
-// writeHomeInfo makes the archive in dir valid, and syncs everything.
+// writeHomeInfo makes the archive in dir valid, and syncs its names. A description that is there
+// is replaced, not changed: another directory may have it too.
 func writeHomeInfo(dir string, info *homeInfo) error {
 	b, err := json.Marshal(info)
 	if err != nil {
 		return err
 	}
-	f, err := os.OpenFile(filepath.Join(dir, homeIndex), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	path := filepath.Join(dir, homeIndex)
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/glovebox-dev/glovebox/internal/box/machine"
@@ -31,11 +32,31 @@ func (d dialer) Dial(context.Context) (io.ReadWriteCloser, error) { return d.Con
 // lyingAgent answers hello correctly, and everything else with an archive and result.
 func lyingAgent(t *testing.T, archive string, result protocol.BackupResult) *client.Conn {
 	t.Helper()
+	guest := fakeAgent(t, func() (string, protocol.BackupResult) { return archive, result })
+	l, err := client.Open(t.Context(), dialer{guest}, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+// fakeAgent returns a connection to an agent that answers hello correctly, and everything else
+// with what backup returns, which may take its time.
+func fakeAgent(t *testing.T, backup func() (archive string, result protocol.BackupResult)) net.Conn {
 	here, there := net.Pipe()
 	t.Cleanup(func() { there.Close() })
+	var mu sync.Mutex
 	send := func(kind protocol.Type, channel protocol.Channel, op uint32, p []byte) {
 		h := protocol.Header{Type: kind, Channel: channel, Op: op, Length: uint32(len(p))}
+		mu.Lock()
+		defer mu.Unlock()
 		there.Write(append(h.Append(nil), p...))
+	}
+	end := func(op uint32, answer any, err *protocol.Error) {
+		raw, _ := json.Marshal(answer)
+		p, _ := json.Marshal(protocol.Response{Result: raw, Error: err})
+		send(protocol.End, 0, op, p)
 	}
 	go func() {
 		r := protocol.NewReader(there)
@@ -44,29 +65,29 @@ func lyingAgent(t *testing.T, archive string, result protocol.BackupResult) *cli
 			if err != nil {
 				return
 			}
+			if h.Type == protocol.Cancel {
+				end(h.Op, nil, &protocol.Error{Code: protocol.CodeCancelled, Message: "cancelled"})
+			}
 			var req protocol.Request
 			if h.Type != protocol.Open || json.Unmarshal(p, &req) != nil {
 				continue
 			}
-			var answer any = result
 			if req.Op == protocol.OpHello {
 				var hello protocol.Hello
 				json.Unmarshal(req.Args, &hello)
-				answer = protocol.HelloResult{Version: protocol.Version, Nonce: hello.Nonce}
-			} else if archive != "" {
-				send(protocol.Data, protocol.Body, h.Op, []byte(archive))
+				end(h.Op, protocol.HelloResult{Version: protocol.Version, Nonce: hello.Nonce}, nil)
+				continue
 			}
-			raw, _ := json.Marshal(answer)
-			end, _ := json.Marshal(protocol.Response{Result: raw})
-			send(protocol.End, 0, h.Op, end)
+			go func() {
+				archive, result := backup()
+				if archive != "" {
+					send(protocol.Data, protocol.Body, h.Op, []byte(archive))
+				}
+				end(h.Op, result, nil)
+			}()
 		}
 	}()
-	l, err := client.Open(t.Context(), dialer{here}, client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	return l
+	return here
 }
 
 // TestHome_LyingAgent: an agent that lies about the files of its box changes what is stored of
@@ -104,7 +125,10 @@ func TestHome_LyingAgent(t *testing.T) {
 				keep(t, prev, earlier)
 			}
 			before := listing(t, store, "dir")
-			m.records.saveHome(t.Context(), box, prev, at("dir"))
+			m.records.keepHome(box, prev, at("dir"))
+			if err := m.records.saveHome(t.Context(), box, at("dir")); (err == nil) != (c.want != "") {
+				t.Errorf("the files are stored with the error %v", err)
+			}
 			if after := listing(t, store, "dir"); !maps.Equal(before, after) {
 				t.Errorf("beside the directory of the box, there was %v, and is %v", before, after)
 			}

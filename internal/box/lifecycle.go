@@ -247,7 +247,7 @@ func (l *lifecycle) publishLocked(b *Box, made started) {
 	}
 	b.disk.at = l.now()
 	if made.source == SourceWoken && !b.origin.stale {
-		b.disk.seq = b.use.seq
+		b.disk.seq, b.disk.files = b.use.seq, b.use.seq
 	}
 	l.reg.started++
 	l.reg.tombstones.remove(b.key)

@@ -28,10 +28,14 @@ func writers() int { return min(max(2, runtime.GOMAXPROCS(0)), 8) }
 
 // diskState describes what is on disk of a box.
 type diskState struct {
-	seq   uint64        // the use after which the box was written; 0: never
-	at    time.Time     // when that was, or when the box was made
+	seq   uint64        // the use after which the memory was written; 0: never
+	files uint64        // the use after which the files were stored too; 0: never
+	at    time.Time     // when the memory was written, or when the box was made
 	took  time.Duration // how long writing it took the last time
 	early bool          // it was written soon after its first call, or that was tried
+
+	waiting int                // writes that wait for the one in progress
+	abandon context.CancelFunc // ends the storing of files in that one; nil: it stores none now
 
 	never    bool      // the store accepts no record of the box
 	failures int       // failed writes since the last successful one
@@ -49,14 +53,16 @@ func (b *Box) failedLocked(err error) {
 // backoffLocked reports whether the last write failed so recently that the next one waits.
 func (b *Box) backoffLocked() bool { return b.env.now().Before(b.disk.retry) }
 
-// write updates what the disk has of a box. live says that the box stays in memory. turn
-// stands in the queue of records.writes; write leaves it. ctx bounds the wait for the slot.
+// write updates what the disk has of a box: first its memory, which is what a client whose
+// server is killed meanwhile needs, then its files, which take long if there are thousands. live
+// says that the box stays in memory. turn stands in the queue of records.writes; write leaves
+// it. ctx bounds the waits for a slot.
 func (l *lifecycle) write(ctx context.Context, b *Box, live bool, turn *turn) error {
 	defer func() { turn.release() }()
 	if !b.writing.TryLock() {
 		// Another write of the box may wait for a slot, so no caller waits while holding one.
 		turn.release()
-		b.writing.Lock()
+		l.awaitWrite(b)
 		turn = l.records.writes.enter(b.key.owner)
 	}
 	defer b.writing.Unlock()
@@ -64,10 +70,46 @@ func (l *lifecycle) write(ctx context.Context, b *Box, live bool, turn *turn) er
 	quiescent := b.power.isPaused() || live && !l.parts.Machines.Pauses()
 	l.reg.mu.Lock()
 	clean := b.disk.seq == b.use.seq && quiescent
+	cleanFiles := clean && b.disk.files == b.use.seq
 	l.reg.mu.Unlock()
+	begun := time.Now()
+	record, err := l.writeMemory(ctx, b, live, clean, turn)
+	if record == nil || err != nil || cleanFiles {
+		return err
+	}
+	// The memory of other boxes goes before the files of this one.
+	turn.release()
+	turn = l.records.writes.enter(b.key.owner)
+	l.writeFiles(ctx, b, record, turn)
+	if !clean {
+		l.reg.mu.Lock()
+		b.disk.took = time.Since(begun)
+		l.reg.mu.Unlock()
+	}
+	return nil
+}
+
+// awaitWrite locks b.writing when the write in progress is over, which leaves the files of the
+// box to the caller.
+func (l *lifecycle) awaitWrite(b *Box) {
+	l.reg.mu.Lock()
+	b.disk.waiting++
+	if b.disk.abandon != nil {
+		b.disk.abandon()
+	}
+	l.reg.mu.Unlock()
+	b.writing.Lock()
+	l.reg.mu.Lock()
+	b.disk.waiting--
+	l.reg.mu.Unlock()
+}
+
+// writeMemory writes the memory of a box whose writing lock the caller holds; with clean, only
+// its description. It returns the record; nil without an error if a live box has ended.
+func (l *lifecycle) writeMemory(ctx context.Context, b *Box, live, clean bool, turn *turn) (*snapshot.Lease, error) {
 	if !clean {
 		if err := turn.wait(ctx); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	l.reg.mu.Lock()
@@ -75,7 +117,7 @@ func (l *lifecycle) write(ctx context.Context, b *Box, live bool, turn *turn) er
 	seq, meta := b.use.seq, b.metaLocked()
 	l.reg.mu.Unlock()
 	if gone {
-		return nil
+		return nil, nil
 	}
 	record, err := l.recordOf(b)
 	if err != nil {
@@ -83,7 +125,7 @@ func (l *lifecycle) write(ctx context.Context, b *Box, live bool, turn *turn) er
 		defer l.reg.mu.Unlock()
 		b.disk.never = errors.Is(err, snapshot.ErrInvalid)
 		b.failedLocked(err)
-		return err
+		return nil, err
 	}
 	meta.Stale = live
 	meta.Written = record.Meta().Written
@@ -92,7 +134,8 @@ func (l *lifecycle) write(ctx context.Context, b *Box, live bool, turn *turn) er
 		meta.Restored = record.Meta().Restored
 		err = record.Update(meta)
 	} else { // the snapshot may or may not include the effects of a call in flight
-		err = l.records.write(ctx, record, meta, b)
+		prev := record.Dir()
+		err = l.records.writeMemory(ctx, record, meta, b, func(_ context.Context, dir string) { l.records.keepHome(b, prev, dir) })
 	}
 	written, data := record.Meta().Written, record.Dir() != ""
 	l.reg.mu.Lock()
@@ -100,13 +143,40 @@ func (l *lifecycle) write(ctx context.Context, b *Box, live bool, turn *turn) er
 	b.data, b.written = data, written
 	if err != nil {
 		b.failedLocked(err)
-		return err
+		return nil, err
 	}
 	if !clean {
 		b.disk.seq, b.disk.at, b.disk.took = seq, l.now(), time.Since(begun)
 	}
 	b.disk.failures, b.disk.retry = 0, time.Time{}
-	return nil
+	return record, nil
+}
+
+// writeFiles stores the files of a box whose memory was just written, unless another write of
+// the box waits, which will.
+func (l *lifecycle) writeFiles(ctx context.Context, b *Box, record *snapshot.Lease, turn *turn) {
+	if turn.wait(ctx) != nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	l.reg.mu.Lock()
+	// The agent of a paused box does not answer.
+	seq, left := b.disk.seq, b.disk.waiting > 0 || b.power.isPaused()
+	if !left {
+		b.disk.abandon = cancel
+	}
+	l.reg.mu.Unlock()
+	if left {
+		return
+	}
+	l.records.writeFiles(ctx, record, b)
+	l.reg.mu.Lock()
+	defer l.reg.mu.Unlock()
+	b.disk.abandon = nil
+	if ctx.Err() == nil { // a failure is not tried again before the next use
+		b.disk.files = seq
+	}
 }
 
 // recordOf returns the record of a box, and makes it if that failed when the box started.

@@ -95,25 +95,32 @@ func (recs *records) acquire(op string, r *snapshot.Record) (*snapshot.Lease, er
 	return lease, nil
 }
 
-// write writes the memory and the files of a box to a record. Where both do not fit,
-// only the memory is written. The caller has a slot of writes.
+// write writes the memory and the files of a box to a record at once. The caller has a slot of
+// writes.
 func (recs *records) write(ctx context.Context, lease *snapshot.Lease, meta snapshot.Meta, b *Box) error {
+	return recs.writeMemory(ctx, lease, meta, b, func(ctx context.Context, dir string) {
+		recs.filesStored(ctx, b, recs.saveHome(ctx, b, dir))
+	})
+}
+
+// writeMemory writes the memory of a box to a record, and then calls files to store its files
+// beside it. Where both do not fit, only the memory is written. The caller has a slot of writes.
+func (recs *records) writeMemory(ctx context.Context, lease *snapshot.Lease, meta snapshot.Meta, b *Box, files func(ctx context.Context, dir string)) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	prev := lease.Dir()
-	whole := func(ctx context.Context, dir string) error {
+	both := func(ctx context.Context, dir string) error {
 		if err := b.machine.Snapshot(ctx, dir); err != nil {
 			return err
 		}
-		recs.saveHome(ctx, b, prev, dir)
+		files(ctx, dir)
 		return nil
 	}
-	err := lease.Write(ctx, meta, recs.expected(b), whole)
+	err := lease.Write(ctx, meta, recs.expected(b), both)
 	if errors.Is(err, engine.ErrExhausted) {
 		// The disk is full though the store is not. With the most that may be written as
 		// the estimate, the store evicts enough, if it can.
 		if stats, unknown := b.machine.Stats(ctx); unknown == nil {
-			err = lease.Write(ctx, meta, int64(min(stats.MemoryBytes, 1<<40)), whole)
+			err = lease.Write(ctx, meta, int64(min(stats.MemoryBytes, 1<<40)), both)
 		}
 	}
 	if _, full := errors.AsType[*snapshot.FullError](err); full {
@@ -121,6 +128,20 @@ func (recs *records) write(ctx context.Context, lease *snapshot.Lease, meta snap
 		err = lease.Write(ctx, meta, 0, b.machine.Snapshot)
 	}
 	return err
+}
+
+// writeFiles replaces the files in a record that has the memory of the box. If ctx ends, the
+// record keeps those that it has. The caller has a slot of writes.
+func (recs *records) writeFiles(ctx context.Context, lease *snapshot.Lease, b *Box) {
+	recs.filesStored(ctx, b, lease.Extend(ctx, 0, func(ctx context.Context, dir string) error { return recs.saveHome(ctx, b, dir) }))
+}
+
+// filesStored logs that files of a box could not be stored beside its memory, which is worth
+// keeping without them.
+func (recs *records) filesStored(ctx context.Context, b *Box, err error) {
+	if err != nil && ctx.Err() == nil && !b.ended() {
+		recs.log.Warn("files of the box not stored apart from its memory", logkey.Guest, b.guestID, logkey.Error, err)
+	}
 }
 
 // expected returns the size of a box on disk as of its last write; 0 if that is unknown.

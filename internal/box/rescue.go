@@ -151,9 +151,7 @@ func (f *machineFactory) forkFiles(ctx context.Context, b *Box, dir string, caus
 	}
 	parent := b.origin.parent
 	if err := parent.exclusively(ctx, "fork", func(ctx context.Context, _ *machine.Machine) error {
-		ctx, cancel := context.WithTimeoutCause(ctx, homeTimeout, fmt.Errorf("no answer within %v", homeTimeout))
-		defer cancel()
-		return f.records.archiveHome(ctx, parent, "", home)
+		return f.records.saveHome(ctx, parent, home)
 	}); err != nil {
 		return none, errors.Join(cause, err)
 	}

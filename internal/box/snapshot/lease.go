@@ -127,66 +127,115 @@ func (l *Lease) Write(ctx context.Context, m Meta, estimate int64, write func(ct
 		return fmt.Errorf("write record %q: %w", l.id, err)
 	}
 	defer l.unlockOp()
-	if err := l.write(ctx, m, estimate, write); err != nil {
+	l.mu.Lock()
+	old := l.e
+	l.mu.Unlock()
+	w := writing{next: entry{Gen: old.Gen + 1}, need: estimate, write: write}
+	old.Written = l.s.now().UTC()
+	var err error
+	if w.next.Meta, err = l.s.meta(m, old); err == nil {
+		err = l.write(ctx, w)
+	}
+	if err != nil {
 		return fmt.Errorf("write record %q: %w", l.id, full(err))
 	}
 	return nil
 }
 
-func (l *Lease) write(ctx context.Context, m Meta, estimate int64, write func(context.Context, string) error) (err error) {
+// Extend adds files to the record's data, or replaces files of them, for which it reserves
+// estimate bytes more. The metadata stay as they are, Written included.
+//
+// write gets a directory that has the files of the data by hard links: it must not change
+// their content, but may remove them or rename others over them. Until Extend returns nil, the
+// data are as before, and a crash leaves them so. For the rest see Write.
+//
+// Errors: those of Write; ErrInvalid for a record without data; one of the file system if it
+// has no hard links.
+func (l *Lease) Extend(ctx context.Context, estimate int64, write func(ctx context.Context, dir string) error) error {
+	if err := l.lockOp(ctx); err != nil {
+		return fmt.Errorf("extend record %q: %w", l.id, err)
+	}
+	defer l.unlockOp()
 	l.mu.Lock()
 	old := l.e
 	l.mu.Unlock()
-	next := entry{Gen: old.Gen + 1}
-	old.Written = l.s.now().UTC()
-	if next.Meta, err = l.s.meta(m, old); err != nil {
-		return err
+	if old.Gen == 0 {
+		return fmt.Errorf("extend record %q: it has no data: %w", l.id, ErrInvalid)
 	}
+	next := old
+	next.Gen++
+	link := func(ctx context.Context, dir string) error {
+		if err := linkFiles(l.dir, dataName(old.Gen), dataName(next.Gen)); err != nil {
+			return err
+		}
+		if err := write(ctx, dir); err != nil {
+			return err
+		}
+		return syncDir(l.dir, dataName(next.Gen))
+	}
+	err := l.write(ctx, writing{next: next, need: old.Bytes + max(estimate, 0), there: old.Bytes, extends: true, write: link})
+	if err != nil {
+		return fmt.Errorf("extend record %q: %w", l.id, full(err))
+	}
+	return nil
+}
+
+// writing is what Write or Extend does to a record.
+type writing struct {
+	next        entry // without Bytes
+	need, there int64 // bytes of the data, estimated, and how many of them are on the disk already
+	extends     bool  // keep the metadata, which may change meanwhile
+	write       func(ctx context.Context, dir string) error
+}
+
+// write makes the data of w.next and commits them.
+func (l *Lease) write(ctx context.Context, w writing) (err error) {
 	if err := l.removeStrays(); err != nil {
 		return err
 	}
-	estimate = min(max(estimate, 0), maxBytes)
-	if err := l.s.reserveBytes(ctx, l, estimate, 0); err != nil {
+	need := min(max(w.need, 0), maxBytes)
+	if err := l.s.reserveBytes(ctx, l, need, w.there); err != nil {
 		return err
 	}
-	name := dataName(next.Gen)
+	name := dataName(w.next.Gen)
 	l.s.beginWrite(l, name)
 	defer func() { l.s.endWrite(l) }()
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, l.rollback(next))
+			err = errors.Join(err, l.rollback(w.next))
 		}
 	}()
 	if err := l.dir.Mkdir(name, 0o700); err != nil {
 		return err
 	}
 	l.s.cfg.step("made")
-	if err := write(ctx, l.s.dataPath(l.id, next.Gen)); err != nil {
+	if err := w.write(ctx, l.s.dataPath(l.id, w.next.Gen)); err != nil {
 		return err
 	}
 	l.s.cfg.step("written")
 	if err := checkDir(l.dir, name); err != nil {
 		return err // it could not be acquired again
 	}
-	if next.Bytes, err = sizeOf(l.dir, name); err != nil {
+	if w.next.Bytes, err = sizeOf(l.dir, name); err != nil {
 		return err
 	}
-	if next.Bytes > estimate {
-		if err := l.s.reserveBytes(ctx, l, next.Bytes, next.Bytes); err != nil {
+	if w.next.Bytes > need {
+		if err := l.s.reserveBytes(ctx, l, w.next.Bytes, w.next.Bytes); err != nil {
 			return err
 		}
 	}
-	if old.Gen == 0 {
+	if w.next.Gen == 1 {
 		if err := syncDir(l.s.records, "."); err != nil {
 			return err
 		}
 	}
-	return l.commit(next)
+	return l.commit(w.next, w.extends)
 }
 
-// commit makes next the state of the record, and removes the data that it replaces.
-func (l *Lease) commit(next entry) error {
-	old, err := l.publish(next)
+// commit makes next the state of the record, and removes the data that it replaces. For extends
+// see publish.
+func (l *Lease) commit(next entry, extends bool) error {
+	old, err := l.publish(next, extends)
 	if err != nil {
 		return err
 	}
@@ -196,12 +245,15 @@ func (l *Lease) commit(next entry) error {
 	return nil
 }
 
-// publish makes next the state of the record, and returns the one before.
-func (l *Lease) publish(next entry) (old entry, err error) {
+// publish makes next the state of the record, and returns the one before. With extends, it
+// keeps the metadata, which may have changed meanwhile.
+func (l *Lease) publish(next entry, extends bool) (old entry, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	old = l.e
-	if old.Used.After(next.Used) {
+	if extends {
+		next.Meta = old.Meta
+	} else if old.Used.After(next.Used) {
 		next.Used = old.Used
 	}
 	there, err := l.writeSaved(next)
@@ -214,7 +266,9 @@ func (l *Lease) publish(next entry) (old entry, err error) {
 	// Nothing refers to these any more; if removing them fails, the next Write or Sweep
 	// retries.
 	_ = l.dir.Remove(metaName)
-	_ = l.ClearQuiescent()
+	if !extends {
+		_ = l.ClearQuiescent()
+	}
 	return old, nil
 }
 

@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 // child does, with the store in args[1], what args[0] says.
 func child(args []string) error {
 	cfg := Config{Dir: args[1]}
-	if args[0] == "write" {
+	if args[0] == "write" || args[0] == "extend" {
 		cfg.step = func(step string) { dieAt(step, args[3]) }
 	}
 	s, err := Open(cfg)
@@ -75,6 +75,15 @@ func child(args []string) error {
 			}
 			dieAt("halfway", args[3])
 			return fill("new data")(ctx, dir)
+		})
+	case "extend": // args[2], and be killed at args[3]
+		c, err := s.Acquire(args[2])
+		if err != nil {
+			return err
+		}
+		return c.Extend(context.Background(), 8, func(ctx context.Context, dir string) error {
+			dieAt("halfway", args[3])
+			return addFiles(ctx, dir)
 		})
 	case "contend": // for the records args[2:]
 		return contend(s, args[2:])
