@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/engine/enginetest"
 	"github.com/glovebox-dev/glovebox/internal/guest/client"
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
@@ -60,6 +61,7 @@ func benchSnapshot(b *testing.B, preload []string) {
 	e := h.Open(b)
 	defer e.Close()
 	spec := h.Spec(b)
+	spec.Agent = enginetest.Agent(b)
 	spec.Limits = engine.Limits{CPUs: 2, MemoryMB: 512, DiskMB: 1024, PIDs: 256}
 	must := func(err error) {
 		b.Helper()
