@@ -66,5 +66,5 @@ func extract(o *op, x protocol.Extract) (any, error) {
 }
 
 func backup(o *op, x protocol.Backup) (any, error) {
-	return asUser(o, func(cfg *settings) (protocol.BackupResult, error) { return cfg.files.Backup(x, bodyWriter{o}) })
+	return asUser(o, func(cfg *settings) (protocol.BackupResult, error) { return cfg.files.Backup(o.ctx, x, bodyWriter{o}) })
 }

@@ -2,6 +2,7 @@ package files
 
 import (
 	"archive/tar"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -27,13 +28,13 @@ const maxExamples = 5
 // that cannot be read or do not fit are omitted and counted.
 //
 // It walks the directory twice, first to determine whether anything has changed since
-// the backup x.Unless: if not, no file is read.
-func (t *Tree) Backup(x protocol.Backup, w io.Writer) (protocol.BackupResult, error) {
-	res, err := t.backup(x, w)
+// the backup x.Unless: if not, no file is read. The error is the cause of ctx if that ends.
+func (t *Tree) Backup(ctx context.Context, x protocol.Backup, w io.Writer) (protocol.BackupResult, error) {
+	res, err := t.backup(ctx, x, w)
 	return res, t.explain("back up", t.home, err)
 }
 
-func (t *Tree) backup(x protocol.Backup, w io.Writer) (res protocol.BackupResult, err error) {
+func (t *Tree) backup(ctx context.Context, x protocol.Backup, w io.Writer) (res protocol.BackupResult, err error) {
 	root, err := os.OpenRoot(t.home)
 	if err != nil {
 		return res, err
@@ -41,7 +42,7 @@ func (t *Tree) backup(x protocol.Backup, w io.Writer) (res protocol.BackupResult
 	defer root.Close()
 	m := marker{h: sha256.New()}
 	first := walk{exclude: x.Exclude, visit: m.visit}
-	if err := first.dir(root, t.home, 0); err != nil {
+	if err := first.dir(ctx, root, t.home, 0); err != nil {
 		return res, err
 	}
 	res.Mark = hex.EncodeToString(m.h.Sum(nil)[:16])
@@ -51,7 +52,7 @@ func (t *Tree) backup(x protocol.Backup, w io.Writer) (res protocol.BackupResult
 	}
 	b := backupWriter{home: t.home, w: tar.NewWriter(w), left: x.MaxBytes, res: &res}
 	second := walk{exclude: x.Exclude, visit: b.visit}
-	if err := second.dir(root, t.home, 0); err != nil {
+	if err := second.dir(ctx, root, t.home, 0); err != nil {
 		return res, err
 	}
 	for range first.cut {
@@ -71,7 +72,7 @@ type walk struct {
 // dir visits the entries of a directory with the absolute path abs. Each directory is
 // opened once: with paths from the top, every lookup would pass through all directories
 // above.
-func (w *walk) dir(dir *os.Root, abs string, depth int) error {
+func (w *walk) dir(ctx context.Context, dir *os.Root, abs string, depth int) error {
 	names, all, err := readNames(dir, ".")
 	if err != nil || depth > maxArchiveDepth {
 		w.cut++
@@ -81,6 +82,9 @@ func (w *walk) dir(dir *os.Root, abs string, depth int) error {
 		w.cut++
 	}
 	for _, name := range names {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		at := path.Join(abs, name)
 		if slices.Contains(w.exclude, at) {
 			continue
@@ -104,7 +108,7 @@ func (w *walk) dir(dir *os.Root, abs string, depth int) error {
 			w.cut++
 			continue
 		}
-		err = w.dir(sub, at, depth+1)
+		err = w.dir(ctx, sub, at, depth+1)
 		sub.Close()
 		if err != nil {
 			return err

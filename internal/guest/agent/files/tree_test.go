@@ -1,6 +1,8 @@
 package files
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -61,3 +63,37 @@ func TestExplain_Plain(t *testing.T) {
 		}
 	}
 }
+
+// A backup that nobody waits for stops in both of its walks: the next write of the box would wait
+// for it for seconds.
+func TestBackup_Cancelled(t *testing.T) {
+	home := t.TempDir()
+	if err := os.WriteFile(filepath.Join(home, "file"), []byte("content"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tree := New(home, []string{home}, nil)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	why := errors.New("nobody waits")
+	cancel(why)
+	var b bytes.Buffer
+	if res, err := tree.Backup(ctx, protocol.Backup{MaxBytes: 1 << 20}, &b); err == nil || !strings.Contains(err.Error(), why.Error()) || res.Mark != "" || b.Len() > 0 {
+		t.Errorf("before the first walk: got %+v, %v and %d bytes", res, err, b.Len())
+	}
+	ctx, cancel = context.WithCancelCause(t.Context())
+	for i := range 3 {
+		if err := os.WriteFile(filepath.Join(home, fmt.Sprint("file", i)), []byte("content"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stops := writerFunc(func(p []byte) (int, error) {
+		cancel(why)
+		return b.Write(p)
+	})
+	if res, err := tree.Backup(ctx, protocol.Backup{MaxBytes: 1 << 20}, stops); err == nil || res.Files != 1 {
+		t.Errorf("during the second walk: got %+v, %v; want an error after one file", res, err)
+	}
+}
+
+type writerFunc func(p []byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
