@@ -137,25 +137,35 @@ func showPolicy(out io.Writer, p *policy.Policy) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "RULE\tPORTS\tHOSTS")
 	for _, r := range p.Allow {
-		fmt.Fprintln(w, ruleLine("allow "+r.Name, r))
+		fmt.Fprintln(w, ruleLine("allow "+r.Name, portsOf(r), r))
 	}
 	for _, r := range p.Deny {
-		fmt.Fprintln(w, ruleLine("deny "+r.Name, r))
+		ports := "all"
+		if !r.DeniesAllPorts() {
+			ports = portsOf(r)
+		}
+		fmt.Fprintln(w, ruleLine("deny "+r.Name, ports, r))
 	}
 	fmt.Fprintf(w, "\nEverything else is refused. Version %s.\n", p.Version)
 	return w.Flush()
 }
 
-func ruleLine(name string, r policy.Rule) string {
-	var ports, hosts []string
+// portsOf lists the ports of a rule.
+func portsOf(r policy.Rule) string {
+	var ports []string
 	for _, p := range r.Ports {
 		ports = append(ports, fmt.Sprint(p))
 	}
-	for _, h := range r.Hosts {
-		hosts = append(hosts, h.String())
-	}
 	if r.Kind == policy.Raw {
 		ports = append(ports, "(any protocol)")
+	}
+	return strings.Join(ports, " ")
+}
+
+func ruleLine(name, ports string, r policy.Rule) string {
+	var hosts []string
+	for _, h := range r.Hosts {
+		hosts = append(hosts, h.String())
 	}
 	if len(r.Methods) > 0 {
 		hosts = append(hosts, "methods "+strings.Join(r.Methods, ","))
@@ -163,7 +173,7 @@ func ruleLine(name string, r policy.Rule) string {
 	if len(r.Paths) > 0 {
 		hosts = append(hosts, "paths "+strings.Join(r.Paths, ","))
 	}
-	return printable(fmt.Sprintf("%s\t%s\t%s", name, strings.Join(ports, " "), strings.Join(hosts, " ")))
+	return printable(fmt.Sprintf("%s\t%s\t%s", name, ports, strings.Join(hosts, " ")))
 }
 
 func (a *app) networkCheckCommand() *cobra.Command {

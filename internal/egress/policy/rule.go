@@ -186,8 +186,13 @@ func (r Rule) RequestsOnly() bool { return len(r.Methods)+len(r.Paths) > 0 }
 // denies reports whether the rule, in a list of denied destinations, covers a host in its
 // canonical form and a port.
 func (r Rule) denies(host string, port uint16) bool {
-	every := r.Name != Custom || r.Kind == Web && slices.Equal(r.Ports, webPorts)
-	return (every || slices.Contains(r.Ports, port)) && r.hasHost(host)
+	return (r.DeniesAllPorts() || slices.Contains(r.Ports, port)) && r.hasHost(host)
+}
+
+// DeniesAllPorts reports whether the rule, in a list of denied destinations, covers all ports: a
+// preset, and an entry without scheme and port, does.
+func (r Rule) DeniesAllPorts() bool {
+	return r.Name != Custom || r.Kind == Web && slices.Equal(r.Ports, webPorts)
 }
 
 func (r Rule) hasHost(host string) bool {
