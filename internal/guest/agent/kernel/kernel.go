@@ -222,7 +222,6 @@ func (k *Kernel) closePipes() {
 
 // wait reaps the process and kills the rest of its group, which nobody owns any more.
 func (k *Kernel) wait(cmd *exec.Cmd) {
-	defer k.wg.Done()
 	for {
 		err := unix.Waitid(unix.P_PID, k.pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
 		if err != unix.EINTR {

@@ -28,7 +28,6 @@ type rawPipe struct {
 
 // watch collects output of children, during runs and between them.
 func (k *Kernel) watch(r *rawPipe) {
-	defer k.wg.Done()
 	rc, err := r.file.SyscallConn()
 	if err != nil {
 		return

@@ -55,98 +55,39 @@ func Start(ctx context.Context, cfg Config) (*Kernel, error) {
 }
 
 // spawn starts the process and its watching goroutines.
-func spawn(cfg Config, argv []string, script []byte) (k *Kernel, err error) {
-	var fds []int // closed on return
-	defer func() {
-		for _, fd := range fds {
-			unix.Close(fd)
-		}
-	}()
-	pipe := func() (r, w int, err error) {
-		var p [2]int
-		if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
-			return 0, 0, fmt.Errorf("make pipe: %w", err)
-		}
-		fds = append(fds, p[0], p[1])
-		return p[0], p[1], nil
-	}
-	var ends [5][2]int // commands, control, events, stdout, stderr
-	for i := range ends {
-		if ends[i][0], ends[i][1], err = pipe(); err != nil {
-			return nil, err
-		}
-	}
+func spawn(cfg Config, argv []string, script []byte) (*Kernel, error) {
 	mem, err := scriptFile(script)
 	if err != nil {
 		return nil, err
 	}
 	defer mem.Close()
-	b, shared := &eventBuffer{}, (*os.File)(nil)
+	events, shared := &eventBuffer{}, (*os.File)(nil)
 	if cfg.Language == Python { // Node.js cannot map memory
-		if b, shared, err = newEventBuffer(); err != nil {
+		if events, shared, err = newEventBuffer(); err != nil {
 			return nil, err
 		}
 		defer shared.Close()
-		defer func() {
-			if err != nil {
-				b.close()
-			}
-		}()
 	}
-
-	// The agent's ends are non-blocking. Only the read ends of stdout and stderr share
-	// their description with the child, which does not want to block either.
-	ours := []int{ends[0][1], ends[1][0], ends[2][0], ends[3][0], ends[4][0]}
-	for i, fd := range ours {
-		if ours[i], err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0); err == nil {
-			err = unix.SetNonblock(ours[i], true)
-		}
-		if err != nil {
-			for _, fd := range ours[:i] {
-				unix.Close(fd)
-			}
-			return nil, fmt.Errorf("prepare pipe: %w", err)
-		}
-	}
-	k = &Kernel{language: cfg.Language, done: make(chan struct{}), buf: make([]byte, readSize), eventBuf: b}
-	if k.in, err = rawio.NewWriter(ours[0]); err != nil {
-		for _, fd := range ours {
-			unix.Close(fd)
-		}
+	p, err := newPipes()
+	if err != nil {
+		events.close()
 		return nil, err
 	}
-	k.ctl = os.NewFile(uintptr(ours[1]), "kernel control")
-	k.events = ours[2]
-	k.raw[0] = &rawPipe{file: os.NewFile(uintptr(ours[3]), "kernel stdout"), fd: ours[3], ch: protocol.Stdout}
-	k.raw[1] = &rawPipe{file: os.NewFile(uintptr(ours[4]), "kernel stderr"), fd: ours[4], ch: protocol.Stderr}
-	unix.FcntlInt(uintptr(k.events), unix.F_SETPIPE_SZ, eventPipe) // a smaller pipe works too
-
-	command := cfg.Command
-	if command == nil {
-		command = func(argv []string) *exec.Cmd { return exec.Command(argv[0], argv[1:]...) }
+	defer p.closeTheirs()
+	k, err := newKernel(cfg.Language, p, events)
+	if err != nil {
+		p.closeOurs()
+		events.close()
+		return nil, err
 	}
-	cmd := command(argv)
-	cmd.Env, cmd.Dir = cfg.Env, cfg.Home
-	if cmd.Env == nil {
-		cmd.Env = []string{}
-	}
-	if cmd.SysProcAttr == nil {
-		cmd.SysProcAttr = &syscall.SysProcAttr{}
-	}
-	cmd.SysProcAttr.Setsid = true
-	file := func(fd int) *os.File { return os.NewFile(uintptr(fd), "kernel") }
-	theirs := []*os.File{file(ends[0][0]), file(ends[1][1]), file(ends[2][1]), file(ends[3][0]), file(ends[4][0]), mem}
+	cmd := newCommand(cfg, argv)
+	cmd.ExtraFiles = append(p.theirs[:], mem)
 	if shared != nil {
-		theirs = append(theirs, shared)
+		cmd.ExtraFiles = append(cmd.ExtraFiles, shared)
 	}
-	stdout, stderr := file(ends[3][1]), file(ends[4][1])
-	fds = []int{ends[0][1], ends[1][0], ends[2][0]} // the others are files now
-	cmd.ExtraFiles, cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs, nil, stdout, stderr
-	if err = ChownPipes(cmd, stdout, stderr); err == nil {
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = nil, p.stdout, p.stderr
+	if err = ChownPipes(cmd, p.stdout, p.stderr); err == nil {
 		err = cmd.Start()
-	}
-	for _, f := range append(theirs[:5], stdout, stderr) {
-		f.Close()
 	}
 	if err != nil {
 		k.closePipes()
@@ -156,16 +97,123 @@ func spawn(cfg Config, argv []string, script []byte) (k *Kernel, err error) {
 	for _, r := range k.raw {
 		unix.SetNonblock(r.fd, true) // shared, and passing a file may have changed it
 	}
+	p.closeTheirs() // before a goroutine waits for their end
+	k.wg.Go(func() { k.wait(cmd) })
+	for _, r := range k.raw {
+		k.wg.Go(func() { k.watch(r) })
+	}
+	return k, nil
+}
+
+// newKernel returns a kernel without a process, which owns the agent's ends of the pipes and the
+// event buffer. After an error the caller owns them still.
+func newKernel(language string, p *pipes, events *eventBuffer) (*Kernel, error) {
+	in, err := rawio.NewWriter(p.ours[pipeCommands])
+	if err != nil {
+		return nil, err
+	}
+	k := &Kernel{language: language, done: make(chan struct{}), buf: make([]byte, readSize), eventBuf: events, in: in, events: p.ours[pipeEvents]}
+	k.ctl = os.NewFile(uintptr(p.ours[pipeControl]), "kernel control")
 	if k.rc, err = k.ctl.SyscallConn(); err != nil {
 		panic(err) // of an open file: cannot fail
 	}
-	k.wg.Add(1)
-	go k.wait(cmd)
-	for _, r := range k.raw {
-		k.wg.Add(1)
-		go k.watch(r)
-	}
+	stdout, stderr := p.ours[pipeStdout], p.ours[pipeStderr]
+	k.raw[0] = &rawPipe{file: os.NewFile(uintptr(stdout), "kernel stdout"), fd: stdout, ch: protocol.Stdout}
+	k.raw[1] = &rawPipe{file: os.NewFile(uintptr(stderr), "kernel stderr"), fd: stderr, ch: protocol.Stderr}
+	unix.FcntlInt(uintptr(k.events), unix.F_SETPIPE_SZ, eventPipe) // a smaller pipe works too
 	return k, nil
+}
+
+// newCommand returns the command of an interpreter.
+func newCommand(cfg Config, argv []string) *exec.Cmd {
+	cmd := exec.Command(argv[0], argv[1:]...)
+	if cfg.Command != nil {
+		cmd = cfg.Command(argv)
+	}
+	cmd.Env, cmd.Dir = cfg.Env, cfg.Home
+	if cmd.Env == nil {
+		cmd.Env = []string{}
+	}
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Setsid = true
+	return cmd
+}
+
+// The pipes of a kernel, in the order in which it inherits its ends.
+const (
+	pipeCommands = iota // to the kernel
+	pipeControl         // from it, as all others
+	pipeEvents
+	pipeStdout // the kernel inherits the end that the agent reads, to ask what is unread
+	pipeStderr
+	pipeCount
+)
+
+// pipes are the pipes of a kernel.
+type pipes struct {
+	ours           [pipeCount]int // the agent's ends, non-blocking; -1: none
+	theirs         [pipeCount]*os.File
+	stdout, stderr *os.File // the ends that the kernel writes
+}
+
+// newPipes makes the pipes. The caller closes both sides.
+func newPipes() (p *pipes, err error) {
+	p = &pipes{ours: [pipeCount]int{-1, -1, -1, -1, -1}}
+	defer func() {
+		if err != nil {
+			p.closeOurs()
+			p.closeTheirs()
+		}
+	}()
+	for i := range p.ours {
+		var ends [2]int
+		if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
+			return nil, fmt.Errorf("make pipe: %w", err)
+		}
+		r, w := ends[0], ends[1]
+		switch i {
+		case pipeCommands:
+			p.theirs[i], p.ours[i] = kernelFile(r), w
+		case pipeControl, pipeEvents:
+			p.theirs[i], p.ours[i] = kernelFile(w), r
+		default:
+			// These two ends share their description, and so are non-blocking for the kernel
+			// too, which does not want to block either.
+			p.theirs[i] = kernelFile(r)
+			if i == pipeStdout {
+				p.stdout = kernelFile(w)
+			} else {
+				p.stderr = kernelFile(w)
+			}
+			if p.ours[i], err = unix.FcntlInt(uintptr(r), unix.F_DUPFD_CLOEXEC, 0); err != nil {
+				p.ours[i] = -1
+				return nil, fmt.Errorf("prepare pipe: %w", err)
+			}
+		}
+		if err := unix.SetNonblock(p.ours[i], true); err != nil {
+			return nil, fmt.Errorf("prepare pipe: %w", err)
+		}
+	}
+	return p, nil
+}
+
+func kernelFile(fd int) *os.File { return os.NewFile(uintptr(fd), "kernel") }
+
+func (p *pipes) closeOurs() {
+	for _, fd := range p.ours {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
+}
+
+// closeTheirs may be called again.
+func (p *pipes) closeTheirs() {
+	for _, f := range append(p.theirs[:], p.stdout, p.stderr) {
+		f.Close() // of nil, this does nothing
+	}
 }
 
 // ChownPipes makes the user of cmd the owner of its pipes, so that its programs can
