@@ -28,25 +28,7 @@ func (s *Server) serveGET(w http.ResponseWriter, r *http.Request) {
 // serveStream serves the stream of a session that belongs to no request, or resumes the
 // stream of a request.
 func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
-	switch {
-	case modernHeader(r):
-		s.refuseMethod(w, "POST, OPTIONS")
-		return
-	case r.Header.Get(headerSession) == "":
-		// Clients of the older HTTP+SSE transport begin with this request, and clients of
-		// Streamable HTTP that try for a stream before they have a session.
-		w.Header().Set("Allow", "POST, OPTIONS")
-		s.refuse(w, http.StatusMethodNotAllowed, nil, codeRefused, "Method Not Allowed: a stream needs the header Mcp-Session-Id of a session. "+
-			"The older HTTP+SSE transport of revision 2024-11-05 is not served: use Streamable HTTP (\"type\": \"http\") at this URL")
-		return
-	case s.draining.Load():
-		s.refuseDraining(w, r, nil)
-		return
-	}
-	if !s.permit(w, r, nil, auth.Read) {
-		return
-	}
-	if s.forwardStream(w, r) {
+	if !s.mayStream(w, r) || s.forwardStream(w, r) {
 		return
 	}
 	sess, release, ok := s.holdSession(w, r, nil)
@@ -87,20 +69,7 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 	s.answers.give(p, booked)
 	if err != nil {
 		res.finish() // no heartbeat comes between
-	}
-	switch {
-	case errors.Is(err, errConflict):
-		s.refuse(w, http.StatusConflict, nil, codeRefused, "Conflict: another connection has the stream of this session")
-		return
-	case errors.Is(err, errNoRoom):
-		s.refuseOwner(w, r, nil, "Too many unread answers")
-		return
-	case errors.Is(err, errBadEventID):
-		s.refuse(w, http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest, fmt.Sprintf("Invalid request: %v", err))
-		return
-	case err != nil:
-		s.log.Debug("resume a stream", logkey.MCPSession, sess.id, logkey.Error, err)
-		s.refuse(w, http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest, "Invalid request: events after the one in Last-Event-ID are not kept any more, or there is no such stream: repeat the request")
+		s.refuseAttach(w, r, sess, err)
 		return
 	}
 	if st != nil {
@@ -121,6 +90,42 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 		// The stream is over and has nothing that the client does not know. Clients take
 		// this status as the end, and another one as a reason to come back.
 		s.refuseMethod(w, "POST, DELETE, OPTIONS")
+	}
+}
+
+// mayStream reports whether a GET may have a stream of the session that it names, and refuses
+// it otherwise.
+func (s *Server) mayStream(w http.ResponseWriter, r *http.Request) bool {
+	switch {
+	case modernHeader(r):
+		s.refuseMethod(w, "POST, OPTIONS")
+		return false
+	case r.Header.Get(headerSession) == "":
+		// Clients of the older HTTP+SSE transport begin with this request, and clients of
+		// Streamable HTTP that try for a stream before they have a session.
+		w.Header().Set("Allow", "POST, OPTIONS")
+		s.refuse(w, http.StatusMethodNotAllowed, nil, codeRefused, "Method Not Allowed: a stream needs the header Mcp-Session-Id of a session. "+
+			"The older HTTP+SSE transport of revision 2024-11-05 is not served: use Streamable HTTP (\"type\": \"http\") at this URL")
+		return false
+	case s.draining.Load():
+		s.refuseDraining(w, r, nil)
+		return false
+	}
+	return s.permit(w, r, nil, auth.Read)
+}
+
+// refuseAttach refuses a GET for which attachGET returned err.
+func (s *Server) refuseAttach(w http.ResponseWriter, r *http.Request, sess *mcpSession, err error) {
+	switch {
+	case errors.Is(err, errConflict):
+		s.refuse(w, http.StatusConflict, nil, codeRefused, "Conflict: another connection has the stream of this session")
+	case errors.Is(err, errNoRoom):
+		s.refuseOwner(w, r, nil, "Too many unread answers")
+	case errors.Is(err, errBadEventID):
+		s.refuse(w, http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest, fmt.Sprintf("Invalid request: %v", err))
+	default:
+		s.log.Debug("resume a stream", logkey.MCPSession, sess.id, logkey.Error, err)
+		s.refuse(w, http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest, "Invalid request: events after the one in Last-Event-ID are not kept any more, or there is no such stream: repeat the request")
 	}
 }
 
