@@ -303,3 +303,30 @@ func TestHibernate_EndsArchiveOfEarlierState(t *testing.T) {
 		t.Error("the write that was cut short has failed, though the memory was on disk")
 	}
 }
+
+// The lock of a box's power may be held for as long as its engine takes to pause it, and is taken
+// before the registry's: the storing of its files does not hold that one meanwhile.
+func TestWrite_FilesOfBoxThatIsBeingPaused(t *testing.T) {
+	f, _ := newSnapFixture(t, neverIdle)
+	b := f.session(t, "bob", "x")
+	pausing, pause := make(chan struct{}), make(chan struct{})
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer close(pause)
+	wg.Go(func() {
+		b.power.pause(t.Context(), b.machine, func() bool { close(pausing); <-pause; return false }, func() {})
+	})
+	<-pausing
+	b.writing.Lock()
+	wg.Go(func() {
+		defer b.writing.Unlock()
+		turn := f.records.writes.enter("bob")
+		defer turn.release()
+		f.life.writeFiles(t.Context(), b, b.record, turn)
+	})
+	time.Sleep(100 * time.Millisecond) // it waits for the lock of the power
+	if !polltest.Soon(5*time.Second, f.reg.mu.TryLock) {
+		t.Fatal("the registry is locked until the box is paused")
+	}
+	f.reg.mu.Unlock()
+}

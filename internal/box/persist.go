@@ -160,9 +160,11 @@ func (l *lifecycle) writeFiles(ctx context.Context, b *Box, record *snapshot.Lea
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	if b.power.isPaused() { // its agent does not answer
+		return
+	}
 	l.reg.mu.Lock()
-	// The agent of a paused box does not answer.
-	seq, left := b.disk.seq, b.disk.waiting > 0 || b.power.isPaused()
+	seq, left := b.disk.seq, b.disk.waiting > 0
 	if !left {
 		b.disk.abandon = cancel
 	}
