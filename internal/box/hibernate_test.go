@@ -320,7 +320,7 @@ func TestWrite_FilesOfBoxThatIsBeingPaused(t *testing.T) {
 	b.writing.Lock()
 	wg.Go(func() {
 		defer b.writing.Unlock()
-		turn := f.records.writes.enter("bob")
+		turn := f.records.archives.enter("bob")
 		defer turn.release()
 		f.life.writeFiles(t.Context(), b, b.record, turn)
 	})
@@ -329,4 +329,32 @@ func TestWrite_FilesOfBoxThatIsBeingPaused(t *testing.T) {
 		t.Fatal("the registry is locked until the box is paused")
 	}
 	f.reg.mu.Unlock()
+}
+
+// An agent may take twenty seconds to archive its files. The memory of other boxes does not wait
+// for that.
+func TestWrite_MemoryDoesNotWaitForFilesOfOthers(t *testing.T) {
+	f, _ := newSnapFixture(t, neverIdle)
+	done := make(chan struct{})
+	defer close(done)
+	var archiving atomic.Int32
+	f.engine.dial = func() io.ReadWriteCloser {
+		return fakeAgent(t, func() (string, protocol.BackupResult) {
+			archiving.Add(1)
+			<-done
+			return "archive", protocol.BackupResult{Mark: "m"}
+		})
+	}
+	n := writers()
+	for i := range n + 1 {
+		b := f.session(t, "bob", string(rune('a'+i)))
+		f.reg.mu.Lock()
+		f.life.unloadLocked(b, ReasonEvicted, "as the test wants")
+		f.reg.mu.Unlock()
+		eventually(t, "files are archived", func() bool { return int(archiving.Load()) == min(i+1, n) })
+	}
+	eventually(t, "the memory of all boxes is on disk", func() bool {
+		list, err := f.parts.Snapshots.List(func(m *snapshot.Meta) bool { return !m.Written.IsZero() && !m.Stale })
+		return err == nil && len(list) == n+1
+	})
 }

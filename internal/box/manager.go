@@ -57,7 +57,7 @@ type Manager struct {
 func New(cfg Config, parts Parts) *Manager {
 	e := newEnv(cfg, parts)
 	reg := newRegistry(e)
-	recs := &records{env: e, writes: newSlots(writers()), released: reg.notify}
+	recs := &records{env: e, writes: newSlots(writers()), archives: newSlots(writers()), released: reg.notify}
 	machines := &machineFactory{
 		env: e, records: recs, starts: newSlots(2 * runtime.GOMAXPROCS(0)),
 		filling: make(chan struct{}), builds: map[pool.Class]bool{}, unbuilt: map[pool.Class]bool{},

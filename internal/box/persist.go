@@ -77,9 +77,9 @@ func (l *lifecycle) write(ctx context.Context, b *Box, live bool, turn *turn) er
 	if record == nil || err != nil || cleanFiles {
 		return err
 	}
-	// The memory of other boxes goes before the files of this one.
+	// The memory of other boxes does not wait for the files of this one.
 	turn.release()
-	turn = l.records.writes.enter(b.key.owner)
+	turn = l.records.archives.enter(b.key.owner)
 	l.writeFiles(ctx, b, record, turn)
 	if !clean {
 		l.reg.mu.Lock()

@@ -17,7 +17,8 @@ import (
 // records are the boxes and the saved snapshots on disk.
 type records struct {
 	*env
-	writes   *slots // for writing boxes to disk
+	writes   *slots // for writing boxes to disk, or only their memory
+	archives *slots // for storing the files of boxes whose memory was written
 	released func() // called when this process has released a record
 
 	saveMu sync.Mutex
@@ -131,7 +132,7 @@ func (recs *records) writeMemory(ctx context.Context, lease *snapshot.Lease, met
 }
 
 // writeFiles replaces the files in a record that has the memory of the box. If ctx ends, the
-// record keeps those that it has. The caller has a slot of writes.
+// record keeps those that it has. The caller has a slot of archives.
 func (recs *records) writeFiles(ctx context.Context, lease *snapshot.Lease, b *Box) {
 	recs.filesStored(ctx, b, lease.Extend(ctx, 0, func(ctx context.Context, dir string) error { return recs.saveHome(ctx, b, dir) }))
 }
