@@ -322,7 +322,7 @@ func TestWrite_FilesOfBoxThatIsBeingPaused(t *testing.T) {
 		defer b.writing.Unlock()
 		turn := f.records.archives.enter("bob")
 		defer turn.release()
-		f.life.writeFiles(t.Context(), b, b.record, turn)
+		f.life.writeFiles(t.Context(), b, true, b.record, turn)
 	})
 	time.Sleep(100 * time.Millisecond) // it waits for the lock of the power
 	if !polltest.Soon(5*time.Second, f.reg.mu.TryLock) {
@@ -357,4 +357,66 @@ func TestWrite_MemoryDoesNotWaitForFilesOfOthers(t *testing.T) {
 		list, err := f.parts.Snapshots.List(func(m *snapshot.Meta) bool { return !m.Written.IsZero() && !m.Stale })
 		return err == nil && len(list) == n+1
 	})
+}
+
+// A box that hibernates is not written again: a write that began before finds it gone, so it must
+// not end the archiving of the last state.
+func TestHibernate_ArchivesLastStateWhileAnotherWriteWaits(t *testing.T) {
+	f, asked, finish := slowFiles(t)
+	b := f.session(t, "bob", "x")
+	f.clock.add(31 * time.Minute)
+	f.maintainer.sweep()
+	<-asked
+	saved := make(chan bool, 1)
+	go func() { saved <- f.life.save(t.Context(), b, f.records.writes.enter("bob")) }()
+	eventually(t, "the other write waits", func() bool {
+		f.reg.mu.Lock()
+		defer f.reg.mu.Unlock()
+		return b.disk.waiting == 1
+	})
+	finish()
+	<-saved
+	eventually(t, "the box is on disk", func() bool { return f.stateOf(b) == stateHibernated })
+	record, err := f.records.find("test", b.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease, err := f.parts.Snapshots.Acquire(record.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lease.Release()
+	if info, err := readHomeInfo(lease.Dir()); err != nil || info.Mark != "m" {
+		t.Errorf("the files of the box: got %+v, %v", info, err)
+	}
+}
+
+// A write of a box that waits for a slot to archive its files makes way for another at once.
+func TestHibernate_DoesNotWaitForSlotOfEarlierArchive(t *testing.T) {
+	f, _, finish := slowFiles(t)
+	finish()
+	b := f.session(t, "bob", "x")
+	var turns []*turn
+	for i := range writers() + 1 {
+		turns = append(turns, f.records.archives.enter(Owner(rune('0'+i))))
+		<-turns[i].granted
+	}
+	saved := make(chan bool, 1)
+	go func() { saved <- f.life.save(t.Context(), b, f.records.writes.enter("bob")) }()
+	eventually(t, "the memory is on disk", func() bool {
+		f.reg.mu.Lock()
+		defer f.reg.mu.Unlock()
+		return b.disk.seq == b.use.seq && b.disk.failures == 0
+	})
+	f.clock.add(31 * time.Minute)
+	f.maintainer.sweep()
+	select {
+	case <-saved:
+	case <-time.After(5 * time.Second):
+		t.Error("the box is not written for the last time before others have archived their files")
+	}
+	for _, turn := range turns {
+		turn.release()
+	}
+	eventually(t, "the box is on disk", func() bool { return f.stateOf(b) == stateHibernated })
 }

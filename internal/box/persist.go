@@ -35,7 +35,7 @@ type diskState struct {
 	early bool          // it was written soon after its first call, or that was tried
 
 	waiting int                // writes that wait for the one in progress
-	abandon context.CancelFunc // ends the storing of files in that one; nil: it stores none now
+	abandon context.CancelFunc // ends the storing of files in that one, or the wait for it; nil: it does neither, or must store them
 
 	never    bool      // the store accepts no record of the box
 	failures int       // failed writes since the last successful one
@@ -80,7 +80,7 @@ func (l *lifecycle) write(ctx context.Context, b *Box, live bool, turn *turn) er
 	// The memory of other boxes does not wait for the files of this one.
 	turn.release()
 	turn = l.records.archives.enter(b.key.owner)
-	l.writeFiles(ctx, b, record, turn)
+	l.writeFiles(ctx, b, live, record, turn)
 	if !clean {
 		l.reg.mu.Lock()
 		b.disk.took = time.Since(begun)
@@ -90,7 +90,7 @@ func (l *lifecycle) write(ctx context.Context, b *Box, live bool, turn *turn) er
 }
 
 // awaitWrite locks b.writing when the write in progress is over, which leaves the files of the
-// box to the caller.
+// box to the caller if the box stays in memory.
 func (l *lifecycle) awaitWrite(b *Box) {
 	l.reg.mu.Lock()
 	b.disk.waiting++
@@ -152,31 +152,29 @@ func (l *lifecycle) writeMemory(ctx context.Context, b *Box, live, clean bool, t
 	return record, nil
 }
 
-// writeFiles stores the files of a box whose memory was just written, unless another write of
-// the box waits, which will.
-func (l *lifecycle) writeFiles(ctx context.Context, b *Box, record *snapshot.Lease, turn *turn) {
-	if turn.wait(ctx) != nil {
-		return
-	}
+// writeFiles stores the files of a box whose memory was just written. With live, it leaves them to
+// another write of the box that waits, or comes meanwhile. Without, none is left that would do it.
+func (l *lifecycle) writeFiles(ctx context.Context, b *Box, live bool, record *snapshot.Lease, turn *turn) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if b.power.isPaused() { // its agent does not answer
-		return
-	}
 	l.reg.mu.Lock()
-	seq, left := b.disk.seq, b.disk.waiting > 0
-	if !left {
+	seq, left := b.disk.seq, live && b.disk.waiting > 0
+	if live && !left {
 		b.disk.abandon = cancel
 	}
 	l.reg.mu.Unlock()
 	if left {
 		return
 	}
-	l.records.writeFiles(ctx, record, b)
+	// The agent of a paused box does not answer.
+	tried := !b.power.isPaused() && turn.wait(ctx) == nil && !b.power.isPaused()
+	if tried {
+		l.records.writeFiles(ctx, record, b)
+	}
 	l.reg.mu.Lock()
 	defer l.reg.mu.Unlock()
 	b.disk.abandon = nil
-	if ctx.Err() == nil { // a failure is not tried again before the next use
+	if tried && ctx.Err() == nil { // a failure is not tried again before the next use
 		b.disk.files = seq
 	}
 }
