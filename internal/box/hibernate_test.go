@@ -420,3 +420,27 @@ func TestHibernate_DoesNotWaitForSlotOfEarlierArchive(t *testing.T) {
 	}
 	eventually(t, "the box is on disk", func() bool { return f.stateOf(b) == stateHibernated })
 }
+
+// How often a box in use is written depends on how long that takes, not on how long the writes of
+// others do.
+func TestWrite_TookWithoutWaits(t *testing.T) {
+	f, _, finish := slowFiles(t)
+	finish()
+	b := f.session(t, "bob", "x")
+	const wait = 2 * time.Second
+	for _, slots := range []*slots{f.records.writes, f.records.archives} {
+		for i := range slots.limit + 1 {
+			turn := slots.enter(Owner(rune('0' + i)))
+			<-turn.granted
+			time.AfterFunc(wait, turn.release)
+		}
+		if !f.life.save(t.Context(), b, f.records.writes.enter("bob")) {
+			t.Fatal("not written")
+		}
+		f.reg.mu.Lock()
+		if b.disk.took <= 0 || b.disk.took >= wait {
+			t.Errorf("a write that waited %v for a slot took %v", wait, b.disk.took)
+		}
+		f.reg.mu.Unlock()
+	}
+}

@@ -31,7 +31,7 @@ type diskState struct {
 	seq   uint64        // the use after which the memory was written; 0: never
 	files uint64        // the use after which the files were stored too; 0: never
 	at    time.Time     // when the memory was written, or when the box was made
-	took  time.Duration // how long writing it took the last time
+	took  time.Duration // how long writing it took the last time, without waits for a slot
 	early bool          // it was written soon after its first call, or that was tried
 
 	waiting int                // writes that wait for the one in progress
@@ -72,7 +72,6 @@ func (l *lifecycle) write(ctx context.Context, b *Box, live bool, turn *turn) er
 	clean := b.disk.seq == b.use.seq && quiescent
 	cleanFiles := clean && b.disk.files == b.use.seq
 	l.reg.mu.Unlock()
-	begun := time.Now()
 	record, err := l.writeMemory(ctx, b, live, clean, turn)
 	if record == nil || err != nil || cleanFiles {
 		return err
@@ -80,10 +79,10 @@ func (l *lifecycle) write(ctx context.Context, b *Box, live bool, turn *turn) er
 	// The memory of other boxes does not wait for the files of this one.
 	turn.release()
 	turn = l.records.archives.enter(b.key.owner)
-	l.writeFiles(ctx, b, live, record, turn)
+	took := l.writeFiles(ctx, b, live, record, turn)
 	if !clean {
 		l.reg.mu.Lock()
-		b.disk.took = time.Since(begun)
+		b.disk.took += took
 		l.reg.mu.Unlock()
 	}
 	return nil
@@ -154,7 +153,8 @@ func (l *lifecycle) writeMemory(ctx context.Context, b *Box, live, clean bool, t
 
 // writeFiles stores the files of a box whose memory was just written. With live, it leaves them to
 // another write of the box that waits, or comes meanwhile. Without, none is left that would do it.
-func (l *lifecycle) writeFiles(ctx context.Context, b *Box, live bool, record *snapshot.Lease, turn *turn) {
+// It returns how long it took, without the wait for a slot.
+func (l *lifecycle) writeFiles(ctx context.Context, b *Box, live bool, record *snapshot.Lease, turn *turn) (took time.Duration) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	l.reg.mu.Lock()
@@ -164,12 +164,14 @@ func (l *lifecycle) writeFiles(ctx context.Context, b *Box, live bool, record *s
 	}
 	l.reg.mu.Unlock()
 	if left {
-		return
+		return 0
 	}
 	// The agent of a paused box does not answer.
 	tried := !b.power.isPaused() && turn.wait(ctx) == nil && !b.power.isPaused()
 	if tried {
+		begun := time.Now()
 		l.records.writeFiles(ctx, record, b)
+		took = time.Since(begun)
 	}
 	l.reg.mu.Lock()
 	defer l.reg.mu.Unlock()
@@ -177,6 +179,7 @@ func (l *lifecycle) writeFiles(ctx context.Context, b *Box, live bool, record *s
 	if tried && ctx.Err() == nil { // a failure is not tried again before the next use
 		b.disk.files = seq
 	}
+	return took
 }
 
 // recordOf returns the record of a box, and makes it if that failed when the box started.
