@@ -85,6 +85,20 @@ func TestExtend_KeepsQuiescence(t *testing.T) {
 	}
 }
 
+// A reservation that could not be published does not outlive the extension.
+func TestExtend_ForgetsReservation(t *testing.T) {
+	s := open(t, Config{})
+	c := create(t, s, box("a"))
+	write(t, c, usedOn(3), "first")
+	c.e.Pending = 1 << 30 // the disk was full
+	if err := errors.Join(c.Extend(t.Context(), 0, addFiles), c.Update(c.Meta())); err != nil {
+		t.Fatal(err)
+	}
+	if e, err := readEntry(c.dir); err != nil || e.Pending != 0 {
+		t.Errorf("after the extension %d bytes are reserved, %v", e.Pending, err)
+	}
+}
+
 // Only what is added needs space on the disk.
 func TestExtend_Space(t *testing.T) {
 	s := open(t, Config{})

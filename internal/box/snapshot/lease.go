@@ -14,7 +14,7 @@ type Lease struct {
 	s   *Store
 	id  string
 	dir *os.Root
-	op  chan struct{} // serializes Write, Release and Remove
+	op  chan struct{} // serializes Write, Extend, Release and Remove
 
 	mu   sync.Mutex // also orders writes of metadata, and is held during them
 	e    entry      // guarded by mu
@@ -39,7 +39,7 @@ func (l *Lease) Bytes() int64 {
 }
 
 // Dir returns the directory of the data, "" if there are none. It exists until the next
-// Write, Release or Remove.
+// Write, Extend, Release or Remove.
 func (l *Lease) Dir() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -163,7 +163,7 @@ func (l *Lease) Extend(ctx context.Context, estimate int64, write func(ctx conte
 		return fmt.Errorf("extend record %q: it has no data: %w", l.id, ErrInvalid)
 	}
 	next := old
-	next.Gen++
+	next.Gen, next.Pending = old.Gen+1, 0
 	link := func(ctx context.Context, dir string) error {
 		if err := linkFiles(l.dir, dataName(old.Gen), dataName(next.Gen)); err != nil {
 			return err
@@ -309,7 +309,7 @@ func (l *Lease) rollback(next entry) error {
 	return err
 }
 
-// lockOp waits for the end of another Write, Release or Remove.
+// lockOp waits for the end of another Write, Extend, Release or Remove.
 func (l *Lease) lockOp(ctx context.Context) error {
 	select {
 	case l.op <- struct{}{}:
