@@ -478,3 +478,29 @@ func manyRepresentations(n int) []byte {
 	}
 	return b
 }
+
+// An agent that does not notice that a backup is cancelled does not hold up the one who cancels it:
+// a box that leaves memory is to be written.
+func TestBackup_CancelDoesNotWait(t *testing.T) {
+	d, f := newFake(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		f.greet()
+		op, _, _ := f.open()
+		f.frame(protocol.Header{Type: protocol.Data, Channel: protocol.Body, Op: op}, []byte("archive"))
+		cancel()
+	}()
+	l, err := client.Open(t.Context(), d, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	begun := time.Now()
+	_, err = l.Backup(ctx, protocol.Backup{}, io.Discard)
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	if took := time.Since(begun); took > 3*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
