@@ -444,3 +444,31 @@ func TestWrite_TookWithoutWaits(t *testing.T) {
 		f.reg.mu.Unlock()
 	}
 }
+
+// The agent of a box that is paused because its calls are parked does not answer: the archiving of
+// its files ends, and its slot is free.
+func TestWrite_FilesOfBoxThatIsParked(t *testing.T) {
+	f, asked, _ := slowFiles(t)
+	b := f.session(t, "bob", "x")
+	saved := make(chan bool, 1)
+	go func() { saved <- f.life.save(t.Context(), b, f.records.writes.enter("bob")) }()
+	<-asked
+	b.working.Add(1)
+	b.parked.Add(1)
+	b.pauseParked()
+	defer func() {
+		b.parked.Add(-1)
+		if err := b.resume(t.Context(), "test"); err != nil {
+			t.Error(err)
+		}
+		b.working.Add(-1)
+	}()
+	select {
+	case ok := <-saved:
+		if !ok {
+			t.Error("the write has failed, though the memory was on disk")
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("the agent of a paused box is still asked for its files")
+	}
+}

@@ -53,9 +53,8 @@ type homeInfo struct {
 // errNoHome says that no files are stored beside a snapshot.
 var errNoHome = errors.New("its files were not stored apart from its memory")
 
-// saveHome stores the files of a box in dir, which has the snapshot of its memory, and may have
-// an earlier archive: what has not changed since stays, and so does all of it if the files cannot
-// be had now.
+// saveHome stores the files of a box in dir, which may have an earlier archive: what has not
+// changed since stays, and so does all of it if the files cannot be had now.
 func (recs *records) saveHome(ctx context.Context, b *Box, dir string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, homeTimeout, fmt.Errorf("no answer within %v", homeTimeout))
 	defer cancel()

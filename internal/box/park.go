@@ -141,7 +141,7 @@ func (b *Box) pauseParked() {
 	err := b.power.pause(b.env.base, b.machine, func() bool {
 		parked := b.parked.Load()
 		return parked > 0 && parked == b.working.Load() && !b.ended()
-	}, func() {})
+	}, b.abandonFiles)
 	if err != nil && !b.ended() {
 		b.env.log.Warn("parked box not paused", logkey.Guest, b.guestID, logkey.Error, err)
 	}

@@ -77,7 +77,7 @@ func (b *Box) pause(ctx context.Context, seq uint64) error {
 		}
 		b.reg.setState(b, statePaused)
 		return true
-	}, b.setQuiescent)
+	}, func() { b.setQuiescent(); b.abandonFiles() })
 	if err != nil {
 		b.reg.mu.Lock()
 		defer b.reg.mu.Unlock()
@@ -122,6 +122,16 @@ func (b *Box) setQuiescent() {
 	}
 	if err := record.SetQuiescent(); err != nil && !b.ended() {
 		b.env.log.Warn("paused box not marked as saved", logkey.Guest, b.guestID, logkey.Error, err)
+	}
+}
+
+// abandonFiles ends the storing of the files of a box that was paused: its agent does not answer,
+// and the box stores them after its next use.
+func (b *Box) abandonFiles() {
+	b.reg.mu.Lock()
+	defer b.reg.mu.Unlock()
+	if b.disk.abandon != nil {
+		b.disk.abandon()
 	}
 }
 
