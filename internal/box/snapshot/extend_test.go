@@ -85,6 +85,24 @@ func TestExtend_KeepsQuiescence(t *testing.T) {
 	}
 }
 
+// What an extension keeps counts once.
+func TestExtend_SpaceInUse(t *testing.T) {
+	s := open(t, Config{MaxBytes: 100})
+	c := create(t, s, box("a"))
+	write(t, c, usedOn(3), "0123456789")
+	if err := c.Extend(t.Context(), 0, func(_ context.Context, dir string) error {
+		if used, unused := s.Space(); used != 10 || unused != 90 {
+			t.Errorf("before anything is added, %d bytes are used and %d are not", used, unused)
+		}
+		return os.WriteFile(filepath.Join(dir, "files"), []byte("12345"), 0o600)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if used, unused := s.Space(); used != 15 || unused != 85 {
+		t.Errorf("extended: %d bytes are used and %d are not", used, unused)
+	}
+}
+
 // A reservation that could not be published does not outlive the extension.
 func TestExtend_ForgetsReservation(t *testing.T) {
 	s := open(t, Config{})

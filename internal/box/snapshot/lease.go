@@ -198,7 +198,7 @@ func (l *Lease) write(ctx context.Context, w writing) (err error) {
 		return err
 	}
 	name := dataName(w.next.Gen)
-	l.s.beginWrite(l, name)
+	l.s.beginWrite(l, unwritten{name, w.there})
 	defer func() { l.s.endWrite(l) }()
 	defer func() {
 		if err != nil {

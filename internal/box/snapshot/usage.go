@@ -1,16 +1,24 @@
 package snapshot
 
+import "maps"
+
 // usage is the space that the data of records take, without a scan: as of the last one,
 // with the changes by this process since then.
 type usage struct {
-	bytes   map[string]int64  // by id
-	used    int64             // sum of bytes
-	resized uint64            // number of changes by this process
-	writing map[*Lease]string // directory of the data being written
+	bytes   map[string]int64     // by id
+	used    int64                // sum of bytes
+	resized uint64               // number of changes by this process
+	writing map[*Lease]unwritten // the data being written
+}
+
+// unwritten is a directory of data that are being written.
+type unwritten struct {
+	name  string
+	there int64 // bytes in it that are those of the earlier data
 }
 
 func newUsage() usage {
-	return usage{bytes: make(map[string]int64), writing: make(map[*Lease]string)}
+	return usage{bytes: make(map[string]int64), writing: make(map[*Lease]unwritten)}
 }
 
 // Space returns how many bytes the data of all records take, including those that this
@@ -20,24 +28,21 @@ func newUsage() usage {
 func (s *Store) Space() (used, unused int64) {
 	s.mu.Lock()
 	used = s.used
-	writing := make(map[*Lease]string, len(s.writing))
-	for l, name := range s.writing {
-		writing[l] = name
-	}
+	writing := maps.Clone(s.writing)
 	s.mu.Unlock()
-	for l, name := range writing {
-		if size, err := sizeOf(l.dir, name); err == nil { // otherwise it is just being made or removed
-			used += size
+	for l, w := range writing {
+		if size, err := sizeOf(l.dir, w.name); err == nil { // otherwise it is just being made or removed
+			used += max(0, size-w.there)
 		}
 	}
 	return used, max(0, s.cfg.MaxBytes-used)
 }
 
 // beginWrite counts what a lease writes to a directory of its record, until endWrite.
-func (s *Store) beginWrite(l *Lease, name string) {
+func (s *Store) beginWrite(l *Lease, w unwritten) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.writing[l] = name
+	s.writing[l] = w
 }
 
 // endWrite counts the data of a lease after a write, which may have failed.
