@@ -61,7 +61,7 @@ func (l *lifecycle) hibernate(b *Box, turn *turn, reason Reason, detail string) 
 	l.closeNetwork(b.network, b.guestID) // a connection must not end in the middle of a snapshot
 	turn.start()
 	// Not of the Manager's context: a server that closes hibernates.
-	err := l.write(context.Background(), b, false, turn)
+	err := l.write(context.Background(), b, false, turn, func() {})
 	took := time.Since(begun).Round(time.Millisecond)
 	l.observe(b, EventHibernate, "", took, err != nil)
 	if err != nil && l.keepInMemory(b, err) {

@@ -294,7 +294,7 @@ func TestHibernate_EndsArchiveOfEarlierState(t *testing.T) {
 	f, asked, _ := slowFiles(t)
 	b := f.session(t, "bob", "x")
 	saved := make(chan bool, 1)
-	go func() { saved <- f.life.save(t.Context(), b, f.records.writes.enter("bob")) }()
+	go func() { saved <- f.life.save(t.Context(), b, f.records.writes.enter("bob"), func() {}) }()
 	<-asked
 	f.clock.add(31 * time.Minute)
 	f.maintainer.sweep()
@@ -368,7 +368,7 @@ func TestHibernate_ArchivesLastStateWhileAnotherWriteWaits(t *testing.T) {
 	f.maintainer.sweep()
 	<-asked
 	saved := make(chan bool, 1)
-	go func() { saved <- f.life.save(t.Context(), b, f.records.writes.enter("bob")) }()
+	go func() { saved <- f.life.save(t.Context(), b, f.records.writes.enter("bob"), func() {}) }()
 	eventually(t, "the other write waits", func() bool {
 		f.reg.mu.Lock()
 		defer f.reg.mu.Unlock()
@@ -402,7 +402,7 @@ func TestHibernate_DoesNotWaitForSlotOfEarlierArchive(t *testing.T) {
 		<-turns[i].granted
 	}
 	saved := make(chan bool, 1)
-	go func() { saved <- f.life.save(t.Context(), b, f.records.writes.enter("bob")) }()
+	go func() { saved <- f.life.save(t.Context(), b, f.records.writes.enter("bob"), func() {}) }()
 	eventually(t, "the memory is on disk", func() bool {
 		f.reg.mu.Lock()
 		defer f.reg.mu.Unlock()
@@ -434,7 +434,7 @@ func TestWrite_TookWithoutWaits(t *testing.T) {
 			<-turn.granted
 			time.AfterFunc(wait, turn.release)
 		}
-		if !f.life.save(t.Context(), b, f.records.writes.enter("bob")) {
+		if !f.life.save(t.Context(), b, f.records.writes.enter("bob"), func() {}) {
 			t.Fatal("not written")
 		}
 		f.reg.mu.Lock()
@@ -451,7 +451,7 @@ func TestWrite_FilesOfBoxThatIsParked(t *testing.T) {
 	f, asked, _ := slowFiles(t)
 	b := f.session(t, "bob", "x")
 	saved := make(chan bool, 1)
-	go func() { saved <- f.life.save(t.Context(), b, f.records.writes.enter("bob")) }()
+	go func() { saved <- f.life.save(t.Context(), b, f.records.writes.enter("bob"), func() {}) }()
 	<-asked
 	b.working.Add(1)
 	b.parked.Add(1)
@@ -471,4 +471,26 @@ func TestWrite_FilesOfBoxThatIsParked(t *testing.T) {
 	case <-time.After(5 * time.Second):
 		t.Error("the agent of a paused box is still asked for its files")
 	}
+}
+
+// The first write of a new box does not wait for the files of another one.
+func TestSaveEarly_FilesHoldUpNoOther(t *testing.T) {
+	f, asked, finish := slowFiles(t)
+	b := f.session(t, "bob", "x")
+	f.reg.mu.Lock()
+	f.maintainer.earlyBusy = true // as its caller sets it
+	f.reg.mu.Unlock()
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		f.maintainer.saveEarly(b)
+	}()
+	<-asked
+	f.reg.mu.Lock()
+	if f.maintainer.earlyBusy {
+		t.Error("while the files of a box are archived, no other new box is written")
+	}
+	f.reg.mu.Unlock()
+	finish()
+	<-over
 }

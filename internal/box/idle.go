@@ -3,6 +3,7 @@ package box
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
@@ -155,25 +156,34 @@ func (m *maintainer) sampleLoad(b *Box) {
 	m.isIdle(ctx, b)
 }
 
-// saveEarly writes a new box for the first time.
+// saveEarly writes a new box for the first time. The next new box does not wait for the files of
+// this one.
 func (m *maintainer) saveEarly(b *Box) {
 	begun := time.Now()
-	m.save(b)
-	m.reg.mu.Lock()
-	defer m.reg.mu.Unlock()
-	m.earlyBusy, m.earlyNext = false, time.Now().Add(min(earlyGap*time.Since(begun), earlyGapMax))
+	over := sync.OnceFunc(func() {
+		m.reg.mu.Lock()
+		defer m.reg.mu.Unlock()
+		m.earlyBusy, m.earlyNext = false, time.Now().Add(min(earlyGap*time.Since(begun), earlyGapMax))
+		m.checkInLocked(0)
+	})
+	m.saveThen(b, over)
+	over()
 }
 
 // save writes a box to disk that stays in memory, and reports whether there is nothing
 // left to write.
-func (m *maintainer) save(b *Box) bool {
+func (m *maintainer) save(b *Box) bool { return m.saveThen(b, func() {}) }
+
+// saveThen is save that calls attempted when the memory is written, or that has failed. If nothing
+// is written it may not call it.
+func (m *maintainer) saveThen(b *Box, attempted func()) bool {
 	if !m.hibernates() {
 		return true
 	}
 	m.reg.mu.Lock()
 	wait := b.backoffLocked()
 	m.reg.mu.Unlock()
-	return !wait && m.life.save(m.base, b, m.life.records.writes.enter(b.key.owner))
+	return !wait && m.life.save(m.base, b, m.life.records.writes.enter(b.key.owner), attempted)
 }
 
 // saveAndPause writes an idle box to disk and pauses it.

@@ -56,8 +56,9 @@ func (b *Box) backoffLocked() bool { return b.env.now().Before(b.disk.retry) }
 // write updates what the disk has of a box: first its memory, which is what a client whose
 // server is killed meanwhile needs, then its files, which take long if there are thousands. live
 // says that the box stays in memory. turn stands in the queue of records.writes; write leaves
-// it. ctx bounds the waits for a slot.
-func (l *lifecycle) write(ctx context.Context, b *Box, live bool, turn *turn) error {
+// it. ctx bounds the waits for a slot. write calls attempted when the memory is written, or
+// that has failed.
+func (l *lifecycle) write(ctx context.Context, b *Box, live bool, turn *turn, attempted func()) error {
 	defer func() { turn.release() }()
 	if !b.writing.TryLock() {
 		// Another write of the box may wait for a slot, so no caller waits while holding one.
@@ -73,6 +74,7 @@ func (l *lifecycle) write(ctx context.Context, b *Box, live bool, turn *turn) er
 	cleanFiles := clean && b.disk.files == b.use.seq
 	l.reg.mu.Unlock()
 	record, err := l.writeMemory(ctx, b, live, clean, turn)
+	attempted()
 	if record == nil || err != nil || cleanFiles {
 		return err
 	}
@@ -221,8 +223,9 @@ func (b *Box) metaLocked() snapshot.Meta {
 
 // save writes a box that stays in memory, and reports whether that succeeded. A write
 // that has begun is finished while the Manager closes: it may be all that is written of
-// the box. ctx bounds the wait for a slot, for which turn stands in the queue.
-func (l *lifecycle) save(ctx context.Context, b *Box, turn *turn) bool {
+// the box. ctx bounds the wait for a slot, for which turn stands in the queue. For attempted see
+// write.
+func (l *lifecycle) save(ctx context.Context, b *Box, turn *turn, attempted func()) bool {
 	l.reg.mu.Lock()
 	writable := b.machine != nil && b.canHibernateLocked()
 	l.reg.mu.Unlock()
@@ -230,7 +233,7 @@ func (l *lifecycle) save(ctx context.Context, b *Box, turn *turn) bool {
 		turn.release()
 		return true
 	}
-	err := l.write(ctx, b, true, turn)
+	err := l.write(ctx, b, true, turn, attempted)
 	if err != nil && !b.ended() && ctx.Err() == nil {
 		l.log.Warn("box not written to disk", logkey.Guest, b.guestID, logkey.Error, err)
 	}
@@ -246,6 +249,6 @@ func (l *lifecycle) flush() {
 	}
 	for _, b := range l.reg.lastUsedLocked() {
 		turn := l.records.writes.enter(b.key.owner)
-		l.wg.Go(func() { l.save(l.base, b, turn) })
+		l.wg.Go(func() { l.save(l.base, b, turn, func() {}) })
 	}
 }

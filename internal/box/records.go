@@ -134,7 +134,11 @@ func (recs *records) writeMemory(ctx context.Context, lease *snapshot.Lease, met
 // writeFiles replaces the files in a record that has the memory of the box. If ctx ends, the
 // record keeps those that it has. The caller has a slot of archives.
 func (recs *records) writeFiles(ctx context.Context, lease *snapshot.Lease, b *Box) {
-	recs.filesStored(ctx, b, lease.Extend(ctx, 0, func(ctx context.Context, dir string) error { return recs.saveHome(ctx, b, dir) }))
+	var replaced int64
+	if info, err := readHomeInfo(lease.Dir()); err == nil {
+		replaced = info.Bytes
+	}
+	recs.filesStored(ctx, b, lease.Extend(ctx, replaced, func(ctx context.Context, dir string) error { return recs.saveHome(ctx, b, dir) }))
 }
 
 // filesStored logs that files of a box could not be stored beside its memory, which is worth

@@ -117,19 +117,24 @@ func TestExtend_ForgetsReservation(t *testing.T) {
 	}
 }
 
-// Only what is added needs space on the disk.
+// Only what is replaced needs space on the disk, and none in the store.
 func TestExtend_Space(t *testing.T) {
 	s := open(t, Config{})
 	c := create(t, s, box("a"))
 	write(t, c, usedOn(3), "0123456789")
 	s.cfg.free = func() int64 { return 6 }
-	if err := c.Extend(t.Context(), 6, addFiles); err != nil {
-		t.Errorf("with room for what is added: %v", err)
+	s.cfg.MaxBytes = 10
+	same := func(ctx context.Context, dir string) error {
+		return errors.Join(os.Remove(filepath.Join(dir, "pages")), fill("9876543210")(ctx, dir))
 	}
-	wantErr(t, "without room for what is added", c.Extend(t.Context(), 7, addFiles), ErrFull)
-	s.cfg.free, s.cfg.MaxBytes = nil, 20
-	wantErr(t, "over the size of the store", c.Extend(t.Context(), 10, addFiles), ErrFull)
-	if got := content(t, c.Dir()); got != "other pages" {
+	if err := c.Extend(t.Context(), 6, same); err != nil {
+		t.Errorf("with room for what is replaced: %v", err)
+	}
+	never := func(context.Context, string) error { return errors.New("files are written without room for them") }
+	wantErr(t, "without room for what is replaced", c.Extend(t.Context(), 7, never), ErrFull)
+	s.cfg.free = nil
+	wantErr(t, "over the size of the store", c.Extend(t.Context(), 0, addFiles), ErrFull)
+	if got := content(t, c.Dir()); got != "9876543210" {
 		t.Errorf("after refusals: %q", got)
 	}
 }

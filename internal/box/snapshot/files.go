@@ -246,26 +246,35 @@ func readNames(dir *os.Root) ([]string, error) {
 	return f.Readdirnames(-1)
 }
 
-// linkFiles gives the empty directory to the files of from, which stay, by hard links.
+// linkFiles gives the empty directory to the files of from, which stay, by hard links, and syncs
+// the names below it.
 func linkFiles(dir *os.Root, from, to string) error {
 	sub, err := dir.OpenRoot(from)
 	if err != nil {
 		return err
 	}
 	defer sub.Close()
-	return fs.WalkDir(sub.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+	var made []string
+	err = fs.WalkDir(sub.FS(), ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
 		case d.Type().IsRegular():
 			return dir.Link(path.Join(from, name), path.Join(to, name))
-		case d.IsDir() && name != ".":
-			err = dir.Mkdir(path.Join(to, name), 0o700)
 		case !d.IsDir():
-			err = fmt.Errorf("%q is neither a file nor a directory: %w", name, errForeign)
+			return fmt.Errorf("%q is neither a file nor a directory: %w", name, errForeign)
+		case name == ".":
+			return nil
 		}
-		return err
+		made = append(made, path.Join(to, name))
+		return dir.Mkdir(path.Join(to, name), 0o700)
 	})
+	for _, name := range made {
+		if err == nil {
+			err = syncDir(dir, name)
+		}
+	}
+	return err
 }
 
 // strays returns the data directories of a record other than gen's: being written, or

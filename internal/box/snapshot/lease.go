@@ -142,8 +142,9 @@ func (l *Lease) Write(ctx context.Context, m Meta, estimate int64, write func(ct
 	return nil
 }
 
-// Extend adds files to the record's data, or replaces files of them, for which it reserves
-// estimate bytes more. The metadata stay as they are, Written included.
+// Extend adds files to the record's data, or replaces files of them. The metadata stay as they
+// are, Written included. It reserves replaced bytes on the disk: write is expected to write as
+// many, in place of files that have them now.
 //
 // write gets a directory that has the files of the data by hard links: it must not change
 // their content, but may remove them or rename others over them. Until Extend returns nil, the
@@ -151,7 +152,7 @@ func (l *Lease) Write(ctx context.Context, m Meta, estimate int64, write func(ct
 //
 // Errors: those of Write; ErrInvalid for a record without data; one of the file system if it
 // has no hard links.
-func (l *Lease) Extend(ctx context.Context, estimate int64, write func(ctx context.Context, dir string) error) error {
+func (l *Lease) Extend(ctx context.Context, replaced int64, write func(ctx context.Context, dir string) error) error {
 	if err := l.lockOp(ctx); err != nil {
 		return fmt.Errorf("extend record %q: %w", l.id, err)
 	}
@@ -173,7 +174,7 @@ func (l *Lease) Extend(ctx context.Context, estimate int64, write func(ctx conte
 		}
 		return syncDir(l.dir, dataName(next.Gen))
 	}
-	err := l.write(ctx, writing{next: next, need: old.Bytes + max(estimate, 0), there: old.Bytes, extends: true, write: link})
+	err := l.write(ctx, writing{next: next, need: old.Bytes, there: max(old.Bytes-max(replaced, 0), 0), extends: true, write: link})
 	if err != nil {
 		return fmt.Errorf("extend record %q: %w", l.id, full(err))
 	}
@@ -183,7 +184,7 @@ func (l *Lease) Extend(ctx context.Context, estimate int64, write func(ctx conte
 // writing is what Write or Extend does to a record.
 type writing struct {
 	next        entry // without Bytes
-	need, there int64 // bytes of the data, estimated, and how many of them are on the disk already
+	need, there int64 // bytes of the data, estimated, and how many of them the data have already that they replace
 	extends     bool  // keep the metadata, which may change meanwhile
 	write       func(ctx context.Context, dir string) error
 }
