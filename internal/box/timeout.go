@@ -21,6 +21,10 @@ const (
 	kernelStart = 30 * time.Second
 )
 
+// SessionTimeout is the default time limit of code and commands in a session, also for tools of
+// sessions that are given a context.
+func (b *Box) SessionTimeout() time.Duration { return b.env.cfg().ExecTimeout }
+
 // timeout resolves the time-out of a call.
 func (b *Box) timeout(op string, d time.Duration) (time.Duration, error) {
 	c := b.env.cfg()

@@ -368,6 +368,20 @@ func TestTools_LimitError(t *testing.T) {
 	}
 }
 
+// The tools of sessions have their own time limit, also in a context.
+func TestTools_TimeLimitInContext(t *testing.T) {
+	_, url := serve(t, withBoxes(t, func(c *box.Config) { c.ContextTimeout = time.Second }))
+	cs := connect(t, &mcp.StreamableClientTransport{Endpoint: url}, "2025-11-25", nil)
+	m, _ := must(t, cs, "create_context", args{"name": "bob"})
+	id := m["context_id"]
+	if m, out := must(t, cs, "execute_command", args{"command": "sleep 1.5; echo over", "session_id": id}); m["stdout"] != "over\n" {
+		t.Errorf("execute_command: %q", out)
+	}
+	if m, out := must(t, cs, "execute_code", args{"code": "import time; time.sleep(1.5); print('over')", "session_id": id}); m["stdout"] != "over\n" {
+		t.Errorf("execute_code: %q", out)
+	}
+}
+
 func TestTools_ProgressAndCancel(t *testing.T) {
 	_, url := serve(t, withBoxes(t, nil))
 	for _, version := range []string{"", "2025-11-25"} {

@@ -37,7 +37,7 @@ func TestExtend(t *testing.T) {
 		t.Errorf("after a failure: %q, %d bytes", got, c.Bytes())
 	}
 
-	// What is updated meanwhile stays.
+	// An update of the metadata meanwhile stays.
 	updated := before
 	updated.Description, updated.Stale = "another", true
 	if err := c.Extend(t.Context(), 3, func(ctx context.Context, dir string) error {
@@ -85,7 +85,7 @@ func TestExtend_KeepsQuiescence(t *testing.T) {
 	}
 }
 
-// What an extension keeps counts once.
+// Files that an extension keeps count once.
 func TestExtend_SpaceInUse(t *testing.T) {
 	s := open(t, Config{MaxBytes: 100})
 	c := create(t, s, box("a"))

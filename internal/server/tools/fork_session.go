@@ -11,7 +11,7 @@ var forkSession = define(info{
 	title: "Fork a session",
 	description: "Copy a living session: variables, imports, files and background processes. From then on the two are independent; " +
 		"use it to try two ways at once from the same loaded data. It waits for code that runs in the session and does not disturb it. " +
-		"Takes about 0.2 seconds and the memory of another session.",
+		"Takes about 0.2 seconds, longer with thousands of files, and the memory of another session.",
 	set: Snapshots, needs: Sessions, family: sessionErrors,
 }, func(ctx context.Context, c *Call, in forkSessionIn) (copiedSessionOut, error) {
 	b, hold, err := c.Boxes.Fork(ctx, c.Owner, box.KindSession, in.SessionID, box.ForkOptions{ID: in.NewSessionID})
