@@ -260,19 +260,10 @@ func slowFiles(t *testing.T) (f *fixture, asked <-chan struct{}, finish func()) 
 	return f, begun, finish
 }
 
-// A client may kill its server seconds after it has ended the input. The memory of a box is on
-// disk before its files are archived, which takes long if there are thousands.
-func TestHibernate_MemoryBeforeFiles(t *testing.T) {
-	f, asked, finish := slowFiles(t)
-	b := f.session(t, "bob", "x")
-	f.clock.add(31 * time.Minute)
-	f.maintainer.sweep()
-	<-asked
-	list, err := f.parts.Snapshots.List(nil)
-	if err != nil || len(list) != 1 || list[0].Written.IsZero() || list[0].Stale {
-		t.Errorf("while the files are archived, the disk has %+v, %v; want the memory", list, err)
-	}
-	finish()
+// wantFilesOnDisk waits until a box of slowFiles has left memory, and checks that its files are
+// stored beside its memory.
+func (f *fixture) wantFilesOnDisk(t *testing.T, b *Box) {
+	t.Helper()
 	eventually(t, "the box is on disk", func() bool { return f.stateOf(b) == stateHibernated })
 	record, err := f.records.find("test", b.key)
 	if err != nil {
@@ -288,8 +279,24 @@ func TestHibernate_MemoryBeforeFiles(t *testing.T) {
 	}
 }
 
-// A box that hibernates does not wait for its files to be archived: it does that itself when its
-// memory is on disk.
+// A client may kill its server seconds after it has ended the input. The memory of a box is on
+// disk before its files are archived, which takes long if there are thousands.
+func TestHibernate_MemoryBeforeFiles(t *testing.T) {
+	f, asked, finish := slowFiles(t)
+	b := f.session(t, "bob", "x")
+	f.clock.add(31 * time.Minute)
+	f.maintainer.sweep()
+	<-asked
+	list, err := f.parts.Snapshots.List(nil)
+	if err != nil || len(list) != 1 || list[0].Written.IsZero() || list[0].Stale {
+		t.Errorf("while the files are archived, the disk has %+v, %v; want the memory", list, err)
+	}
+	finish()
+	f.wantFilesOnDisk(t, b)
+}
+
+// A box that hibernates ends the archiving that an earlier write of it has begun: it archives its
+// files itself when its memory is on disk.
 func TestHibernate_EndsArchiveOfEarlierState(t *testing.T) {
 	f, asked, _ := slowFiles(t)
 	b := f.session(t, "bob", "x")
@@ -376,19 +383,7 @@ func TestHibernate_ArchivesLastStateWhileAnotherWriteWaits(t *testing.T) {
 	})
 	finish()
 	<-saved
-	eventually(t, "the box is on disk", func() bool { return f.stateOf(b) == stateHibernated })
-	record, err := f.records.find("test", b.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	lease, err := f.parts.Snapshots.Acquire(record.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer lease.Release()
-	if info, err := readHomeInfo(lease.Dir()); err != nil || info.Mark != "m" {
-		t.Errorf("the files of the box: got %+v, %v", info, err)
-	}
+	f.wantFilesOnDisk(t, b)
 }
 
 // A write of a box that waits for a slot to archive its files makes way for another at once.

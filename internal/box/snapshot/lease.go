@@ -184,7 +184,7 @@ func (l *Lease) Extend(ctx context.Context, replaced int64, write func(ctx conte
 // writing is what Write or Extend does to a record.
 type writing struct {
 	next        entry // without Bytes
-	need, there int64 // bytes of the data, estimated, and how many of them the data have already that they replace
+	need, there int64 // estimated bytes of the data, and how many of them are hard links to earlier data
 	extends     bool  // keep the metadata, which may change meanwhile
 	write       func(ctx context.Context, dir string) error
 }

@@ -64,8 +64,8 @@ func TestExplain_Plain(t *testing.T) {
 	}
 }
 
-// A backup that nobody waits for stops in both of its walks: the next write of the box would wait
-// for it for seconds.
+// Backup stops in both of its walks when its context ends. A host that writes the box again would
+// otherwise wait seconds for the agent.
 func TestBackup_Cancelled(t *testing.T) {
 	home := t.TempDir()
 	if err := os.WriteFile(filepath.Join(home, "file"), []byte("content"), 0o600); err != nil {
@@ -73,7 +73,7 @@ func TestBackup_Cancelled(t *testing.T) {
 	}
 	tree := New(home, []string{home}, nil)
 	ctx, cancel := context.WithCancelCause(t.Context())
-	why := errors.New("nobody waits")
+	why := errors.New("the host has cancelled it")
 	cancel(why)
 	var b bytes.Buffer
 	if res, err := tree.Backup(ctx, protocol.Backup{MaxBytes: 1 << 20}, &b); err == nil || !strings.Contains(err.Error(), why.Error()) || res.Mark != "" || b.Len() > 0 {
