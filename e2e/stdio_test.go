@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -43,6 +44,7 @@ func spawn(t *testing.T, dir string, env ...string) *child {
 	c := &child{cmd: exec.Command(glovebox(t), "stdio"), done: make(chan struct{}), waiting: make(map[int]chan<- *message)}
 	c.cmd.Env = append(environment(t, dir), env...)
 	c.cmd.Stderr = &c.stderr
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	var err error
 	if c.in, err = c.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
@@ -72,8 +74,7 @@ func spawn(t *testing.T, dir string, env ...string) *child {
 		}
 	}()
 	t.Cleanup(func() {
-		c.cmd.Process.Kill()
-		c.wait()
+		c.crash()
 		if t.Failed() {
 			t.Logf("server %d:\n%s", c.cmd.Process.Pid, c.stderr.String())
 		}
@@ -136,6 +137,16 @@ func (c *child) call(t *testing.T, tool string, args map[string]any) *answer {
 		t.Fatalf("%s %v: %s", tool, args, a.text())
 	}
 	return a
+}
+
+// crash kills the server itself, which the process that the client has started would outlive
+// otherwise, and waits for its end.
+func (c *child) crash() {
+	for _, server := range children(c.cmd.Process.Pid) {
+		_ = syscall.Kill(server, syscall.SIGKILL) // it may have ended
+	}
+	c.cmd.Process.Kill()
+	_ = c.wait() // the signal
 }
 
 func (c *child) wait() error {
@@ -280,8 +291,7 @@ func TestLostBox_ReportedAtOnce(t *testing.T) {
 		a := spawn(t, dir)
 		id := a.call(t, "create_context", map[string]any{"name": "lost"}).str("context_id")
 		a.call(t, "execute_code", map[string]any{"session_id": "gone", "code": "x = 1"})
-		a.cmd.Process.Kill()
-		_ = a.wait() // the signal
+		a.crash()
 
 		b := spawn(t, dir)
 		for _, name := range []string{id, "lost"} {
@@ -359,26 +369,88 @@ func TestStop_ClientKillsServerEarly(t *testing.T) {
 func TestStop_SavesBoxDuringCall(t *testing.T) {
 	t.Parallel()
 	dir := state(t)
-	a := spawn(t, dir)
+	a := spawn(t, dir, "GLOVEBOX_PAUSE_AFTER=never") // which writes none before
 	id := a.call(t, "create_context", map[string]any{"name": "c"}).str("context_id")
-	a.begin(t, "tools/call", map[string]any{"name": "run_code", "arguments": map[string]any{
-		"context_id": id, "timeout": 120, "code": "import time; x = 1; open('on', 'w').close(); time.sleep(100)",
-	}})
-	until(t, "the code runs", func() bool {
-		return !a.try(t, "download_file", map[string]any{"context_id": id, "path": "on"}).IsError
-	})
+	a.sleeps(t, id)
 	if n := written(t, dir); n != 0 {
 		t.Fatalf("%d boxes are on disk during the first call", n)
 	}
 	a.in.Close() // the answer is still read
 	until(t, "the box is on disk", func() bool { return written(t, dir) == 1 })
-	a.cmd.Process.Kill()
-	_ = a.wait() // the signal
+	a.crash()
 	b := spawn(t, dir)
 	if got := b.try(t, "run_code", map[string]any{"context_id": id, "code": "print(x)"}); got.str("stdout") != "1\n" {
 		t.Errorf("after the kill: got %s", got.text())
 	}
 	b.end(t)
+}
+
+// A new box is on disk during a call that takes long, such as an installation: a server that is
+// killed then loses the call, not the state before it.
+func TestSave_NewBoxDuringLongCall(t *testing.T) {
+	t.Parallel()
+	dir := state(t)
+	a := spawn(t, dir)
+	id := a.call(t, "create_context", map[string]any{"name": "c"}).str("context_id")
+	a.sleeps(t, id)
+	until(t, "the box is on disk", func() bool { return written(t, dir) == 1 })
+	a.crash()
+	b := spawn(t, dir)
+	got := b.try(t, "run_code", map[string]any{"context_id": id, "code": "print(x)"})
+	if got.str("stdout") != "1\n" || got.StructuredContent["state_lost"] != true {
+		t.Errorf("after the kill: got %s, want the state before the call and the loss of the call", got.text())
+	}
+	b.end(t)
+}
+
+// sleeps begins a call of a context that sets x to 1 and then sleeps, and waits until it does.
+func (c *child) sleeps(t *testing.T, id string) {
+	t.Helper()
+	c.begin(t, "tools/call", map[string]any{"name": "run_code", "arguments": map[string]any{
+		"context_id": id, "timeout": 120, "code": "import time; x = 1; open('on', 'w').close(); time.sleep(100)",
+	}})
+	until(t, "the code runs", func() bool {
+		return !c.try(t, "download_file", map[string]any{"context_id": id, "path": "on"}).IsError
+	})
+}
+
+// A client may kill the process that it has started, and its process group, at any moment: at once
+// after a call, or during one. The server stops as if it had been asked to, so that nothing is lost
+// but the call, and lets go of the client's streams. The next server waits for the box.
+func TestStop_ClientKillsServerAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, during := range []bool{false, true} {
+		t.Run(fmt.Sprint("during a call ", during), func(t *testing.T) {
+			t.Parallel()
+			dir := state(t)
+			a := spawn(t, dir, "GLOVEBOX_PAUSE_AFTER=never") // which writes none before
+			id := a.call(t, "create_context", map[string]any{"name": "c"}).str("context_id")
+			if during {
+				a.sleeps(t, id)
+			} else {
+				a.call(t, "run_code", map[string]any{"context_id": id, "code": "x = 1; open('f', 'wb').write(bytes(50_000_000))"})
+			}
+			server := children(a.cmd.Process.Pid)
+			if err := syscall.Kill(-a.cmd.Process.Pid, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			_ = a.wait() // the signal; returns when the server has let go of the output
+			b := spawn(t, dir)
+			if got := b.try(t, "run_code", map[string]any{"context_id": id, "code": "print(x)"}); got.str("stdout") != "1\n" {
+				t.Errorf("after the kill: got %s", got.text())
+			}
+			b.end(t)
+			until(t, "the killed server has ended", func() bool {
+				return len(server) > 0 && !slices.ContainsFunc(server, running)
+			})
+		})
+	}
+}
+
+// running reports whether a process runs: one that has ended may still have its parent to wait for.
+func running(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && !strings.Contains(string(stat), ") Z ")
 }
 
 // A stopping server saves the most recently used boxes first: it begins with a box only when
@@ -442,8 +514,7 @@ func TestSave_NewBoxWithinSeconds(t *testing.T) {
 	if took := time.Since(begun); took > 15*time.Second { // it is paused after 30
 		t.Errorf("the new box was written after %v", took)
 	}
-	a.cmd.Process.Kill()
-	_ = a.wait() // the signal
+	a.crash()
 	b := spawn(t, dir)
 	if got := b.try(t, "run_code", map[string]any{"context_id": id, "code": "print(x)"}); got.str("stdout") != "1\n" {
 		t.Errorf("after the kill: got %s", got.text())

@@ -1,6 +1,7 @@
 package box
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -40,6 +41,10 @@ const (
 	// Clients start a new server while the one before is still ending, which the
 	// SDKs of MCP kill after 4 s (see docs/clients.md).
 	handoverWait = 5 * time.Second
+	// leavingWait is that wait when the other server is stopping and writes the box to disk,
+	// which takes long for thousands of files. The call is answered within the 60 s after which
+	// the SDKs of MCP give up.
+	leavingWait = 50 * time.Second
 	// Another process announces nothing when it releases a record, so that attempts
 	// to take it are repeated, at first after firstRetry and at most every lastRetry.
 	firstRetry = 10 * time.Millisecond
@@ -59,7 +64,8 @@ type attempt struct {
 	done bool // with box, hold and err as acquire returns them
 	box  *Box
 	hold Hold
-	err  error // without done: why acquire fails if the next attempts fail as well
+	err  error         // without done: why acquire fails if the next attempts fail as well
+	wait time.Duration // how long acquire repeats such attempts; 0: wakeWait
 
 	freed  <-chan struct{} // not nil: try again when this is closed, however long it takes
 	change bool            // try again when something has changed in this process
@@ -86,11 +92,7 @@ func (m *Manager) acquire(ctx context.Context, q search) (*Box, Hold, error) {
 			changed = m.reg.nextChange()
 			continue // something may have changed before
 		}
-		limit := wakeWait
-		if CodeOf(try.err) == CodeHeld {
-			limit = handoverWait
-		}
-		left := limit - time.Since(begun)
+		left := cmp.Or(try.wait, wakeWait) - time.Since(begun)
 		if left <= 0 && try.freed == nil {
 			if try.err == nil {
 				try.err = q.key.error(CodeBusy, q.op, "another call is waking or stopping it", "Try again in a moment.")
@@ -129,8 +131,10 @@ func (m *Manager) attempt(ctx context.Context, q *search) attempt {
 	case err != nil:
 		return failed(err)
 	case r == nil:
+	case r.Leaving:
+		return attempt{err: q.key.leaving(q.op), wait: leavingWait}
 	case r.Leased && !r.Own:
-		return attempt{err: q.key.held(q.op)}
+		return attempt{err: q.key.held(q.op), wait: handoverWait}
 	case r.Leased:
 		// By a call that is about to wake the box, or by a box of that id that ends
 		// for good.

@@ -110,6 +110,13 @@ func (k key) held(op string) *Error {
 		fmt.Sprintf("Use another %s id, or leave it out for a new %s; or end the other client, and call again: then it continues here with its variables and files.", k.kind, k.kind))
 }
 
+// leaving returns the error of a box that another server process, which is stopping, still has in
+// memory.
+func (k key) leaving(op string) *Error {
+	return k.error(CodeHeld, op, "another Glovebox server process on the same state directory is stopping, and is still writing it to disk",
+		"Call again in a moment: then it continues here with its variables and files.")
+}
+
 func (s *spec) error(code Code, op, msg, hint string, err error) *Error {
 	return &Error{Code: code, Op: op, Msg: msg, Hint: hint, Err: err, Context: s.key.details()}
 }

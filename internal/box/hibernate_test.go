@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -243,8 +244,14 @@ func TestClose_LastUsedIsWrittenFirst(t *testing.T) {
 // only when finish is called. asked is closed when that begins.
 func slowFiles(t *testing.T) (f *fixture, asked <-chan struct{}, finish func()) {
 	t.Helper()
+	return slowFilesWith(t, func(c *Config) { c.PauseAfter = 0 })
+}
+
+// slowFilesWith is slowFiles with another configuration.
+func slowFilesWith(t *testing.T, change func(*Config)) (f *fixture, asked <-chan struct{}, finish func()) {
+	t.Helper()
 	begun, done := make(chan struct{}), make(chan struct{})
-	f, _ = newSnapFixture(t, func(c *Config) { c.PauseAfter = 0 })
+	f, _ = newSnapFixture(t, change)
 	var calls atomic.Int32
 	f.engine.dial = func() io.ReadWriteCloser {
 		return fakeAgent(t, func() (string, protocol.BackupResult) {
@@ -488,4 +495,66 @@ func TestSaveEarly_FilesHoldUpNoOther(t *testing.T) {
 	f.reg.mu.Unlock()
 	finish()
 	<-over
+}
+
+// A box whose calls leave no pause is written during one: its memory first, and its files, which
+// the call may be changing, when there is a pause.
+func TestSave_DuringLongCall(t *testing.T) {
+	f, asked, finish := slowFilesWith(t, func(c *Config) { c.PauseAfter = 10 * time.Minute })
+	b := f.session(t, "bob", "x")
+	end, err := b.begin(t.Context(), "run code")
+	if err != nil {
+		t.Fatal(err)
+	}
+	onDisk := func() bool {
+		list, err := f.parts.Snapshots.List(nil)
+		return err == nil && len(list) == 1 && !list[0].Written.IsZero() && list[0].Stale
+	}
+	f.maintainer.checkIdle()
+	if polltest.Soon(100*time.Millisecond, onDisk) {
+		t.Error("the box is written at the beginning of its first call")
+	}
+	f.clock.add(firstInCall)
+	f.maintainer.checkIdle()
+	eventually(t, "the box is on disk", onDisk)
+	select {
+	case <-asked:
+		t.Error("the files were archived during the call")
+	case <-time.After(100 * time.Millisecond):
+	}
+	end()
+	f.clock.add(2 * saveEvery)
+	f.maintainer.checkIdle()
+	<-asked
+	finish()
+}
+
+// A call waits for a box that another server, which is stopping, is still writing to disk: longer
+// than for one that another server uses.
+func TestAcquire_WaitsForServerThatStops(t *testing.T) {
+	f, _ := newSnapFixture(t, neverIdle)
+	b := f.session(t, "bob", "x")
+	f.evict(t, b)
+	record, err := f.records.find("test", b.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, _, err := f.parts.Snapshots.Peek(record.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := snapshot.Open(snapshot.Config{Dir: filepath.Join(dir, "../../..")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	lease, err := other.Acquire(record.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Leave(); err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(handoverWait+time.Second, func() { lease.Release() })
+	f.session(t, "bob", "x")
 }

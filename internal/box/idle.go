@@ -30,6 +30,9 @@ const (
 	// write takes, and others' boxes wait too. None begins while boxes are being made.
 	earlyGap    = 4
 	earlyGapMax = 5 * time.Second
+	// Calls may leave no pause. A new box is then written during one after firstInCall, and again
+	// every saveAtLeast.
+	firstInCall = 10 * time.Second
 )
 
 // idleState is what the maintainer knows of a box.
@@ -51,15 +54,16 @@ func (m *maintainer) maintains() bool {
 
 // checkIdle writes boxes to disk that were unused for a while and use no CPU, so that little is
 // lost if the server is killed, and pauses them, so that they take no CPU. New boxes are
-// written soon after their first call, boxes in steady use in between. It returns when it has
-// to be called again; checkInLocked may make that earlier.
+// written soon after their first call, boxes in steady use in between, and during a call if
+// there is no pause. It returns when it has to be called again; checkInLocked may make that
+// earlier.
 func (m *maintainer) checkIdle() (next time.Duration) {
 	next = m.cfg().tick()
 	m.reg.mu.Lock()
 	defer m.reg.mu.Unlock()
 	if m.maintains() && m.reg.phase == phaseOpen {
 		for _, b := range m.reg.boxes {
-			if b.state == stateReady && len(b.use.pins) == 0 && !b.idle.working {
+			if !b.idle.working && (b.state == stateRunning || b.state == stateReady && len(b.use.pins) == 0) {
 				next = min(next, m.maintainLocked(b))
 			}
 		}
@@ -69,8 +73,8 @@ func (m *maintainer) checkIdle() (next time.Duration) {
 	return next
 }
 
-// maintainLocked begins the work that is due on an idle box, and returns the time until
-// more may be due.
+// maintainLocked begins the work that is due on a box that is idle or has calls in flight, and
+// returns the time until more may be due.
 func (m *maintainer) maintainLocked(b *Box) (next time.Duration) {
 	next = m.cfg().tick()
 	due := func(left time.Duration) bool {
@@ -88,15 +92,25 @@ func (m *maintainer) maintainLocked(b *Box) (next time.Duration) {
 	}
 	pause, gap := m.cfg().PauseAfter, m.cfg().PauseAfter/4
 	idle, sampled := m.now().Sub(b.use.lastUsed), !b.idle.load.at.IsZero()
+	first, written := b.disk.seq == 0 && !b.disk.early && b.worthSavingLocked(), m.now().Sub(b.disk.at)
 	switch {
+	case b.state == stateRunning && first:
+		if due(firstInCall-written) && m.earlyAllowedLocked(due) {
+			b.disk.early, m.earlyBusy = true, true
+			begin(m.saveEarly)
+		}
+	case b.state == stateRunning:
+		if due(saveAtLeast-written) && due(b.disk.retry.Sub(m.now())) {
+			begin(func(b *Box) { m.save(b) })
+		}
 	case !sampled && due(pause-gap-idle): // to compare with before pausing
 		begin(m.sampleLoad)
 	case sampled && due(pause-idle) && due(gap-time.Since(b.idle.load.at)):
 		begin(m.saveAndPause)
-	case b.disk.seq == 0 && !b.disk.early && b.worthSavingLocked() && due(saveGap-idle) && m.earlyAllowedLocked(due):
+	case first && due(saveGap-idle) && m.earlyAllowedLocked(due):
 		b.disk.early, m.earlyBusy = true, true
 		begin(m.saveEarly)
-	case b.disk.seq != b.use.seq && due(saveGap-idle) && due(b.saveEveryLocked()-m.now().Sub(b.disk.at)) && due(b.disk.retry.Sub(m.now())):
+	case b.disk.seq != b.use.seq && due(saveGap-idle) && due(b.saveEveryLocked()-written) && due(b.disk.retry.Sub(m.now())):
 		begin(func(b *Box) { m.save(b) })
 	}
 	return next

@@ -112,11 +112,14 @@ func (m *Manager) Reconfigure(cfg Config) error {
 // off. It may be called again.
 func (m *Manager) Close(ctx context.Context) error {
 	var err error
+	if m.hibernates() {
+		err = m.parts.Snapshots.Leave() // calls at other servers wait for the boxes
+	}
 	select {
 	case <-m.reg.drain():
 	case <-ctx.Done():
 		if n := m.reg.callsLeft(); n > 0 {
-			err = fmt.Errorf("close: %d calls were cut off: %w", n, context.Cause(ctx))
+			err = errors.Join(err, fmt.Errorf("close: %d calls were cut off: %w", n, context.Cause(ctx)))
 		}
 	}
 	if gauge, ok := engine.As[hostdisk.Gauge](m.parts.Machines.Engine); ok {

@@ -71,11 +71,12 @@ func (l *lifecycle) write(ctx context.Context, b *Box, live bool, turn *turn, at
 	quiescent := b.power.isPaused() || live && !l.parts.Machines.Pauses()
 	l.reg.mu.Lock()
 	clean := b.disk.seq == b.use.seq && quiescent
-	cleanFiles := clean && b.disk.files == b.use.seq
+	// A call in flight may be changing the files, and a later write follows it.
+	leaveFiles := clean && b.disk.files == b.use.seq || live && b.use.calls > 0
 	l.reg.mu.Unlock()
 	record, err := l.writeMemory(ctx, b, live, clean, turn)
 	attempted()
-	if record == nil || err != nil || cleanFiles {
+	if record == nil || err != nil || leaveFiles {
 		return err
 	}
 	// The memory of other boxes does not wait for the files of this one.

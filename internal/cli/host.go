@@ -49,7 +49,8 @@ func enter(cfg *config.Config) error {
 	if err := os.Setenv("GLOVEBOX_STATE_DIR", cfg.StateDir); err != nil {
 		return fmt.Errorf("pass on the state directory: %w", err)
 	}
-	return explain(engines.Enter())
+	// A client over standard input kills a server that does not stop within seconds.
+	return explain(engines.Enter(cfg.Mode == "stdio"))
 }
 
 // builtWithCgo reports whether the executable depends on the host's C library.

@@ -111,6 +111,9 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 	if err := enter(cfg); err != nil { // does not return if the program restarts in a namespace
 		return err
 	}
+	if cfg.Mode == "stdio" {
+		defer detachWhenOrphaned(log)()
+	}
 	var hangups chan struct{}
 	if overHTTP {
 		hangups = make(chan struct{}, 1)

@@ -30,8 +30,8 @@ func (e *signalled) code() int {
 }
 
 // untilSignal returns a context that the first SIGINT, SIGTERM or SIGHUP cancels, with
-// a *signalled as its cause. A second signal calls hurried and exits the process, which
-// kills its boxes. stop restores the default handling of signals.
+// a *signalled as its cause. A second signal, other than SIGHUP, calls hurried and exits the
+// process, which kills its boxes. stop restores the default handling of signals.
 //
 // Signals within repeatDelay count as one: systemd, for example, signals every process of
 // a cgroup, including the one that forwards signals.
@@ -61,7 +61,7 @@ func untilSignal(ctx context.Context, hurried func(), hangups chan<- struct{}) (
 				case ended.IsZero():
 					ended = time.Now()
 					cancel(cause)
-				case time.Since(ended) > repeatDelay:
+				case sig != syscall.SIGHUP && time.Since(ended) > repeatDelay:
 					hurried()
 					os.Exit(cause.code())
 				}

@@ -22,7 +22,8 @@ const (
 	pollInterval = 2 * time.Millisecond
 )
 
-// The offsets of the locks of the whole store. Those of records are between them.
+// The offsets of the locks of the whole store. Those of records are between them, those of Leave
+// behind them.
 const (
 	spaceLockOffset    = 0
 	evictionLockOffset = 1<<62 + 1
@@ -50,6 +51,10 @@ func lockOffset(id string) int64 {
 	b, _ := base32.StdEncoding.DecodeString(strings.ToUpper(id[:16]))
 	return int64(binary.BigEndian.Uint64(b)>>2) + spaceLockOffset + 1
 }
+
+// leavingOffset returns the offset of the lock of a lessee that has called Leave. Two records
+// have the same one with a probability of 2⁻⁶¹; then one of them may seem to be released soon.
+func leavingOffset(id string) int64 { return evictionLockOffset + 1 + lockOffset(id)/2 }
 
 // tryLease leases a record, or returns ErrLeased.
 func (s *Store) tryLease(id string, shared bool) error {
@@ -81,7 +86,42 @@ func (s *Store) tryLease(id string, shared bool) error {
 	if shared {
 		s.leases[id].readers = 1
 	}
+	if s.left {
+		return s.announceLocked(id)
+	}
 	return nil
+}
+
+// Leave announces that this process is about to release all leases, also those that it takes from
+// now on: other processes find Record.Leaving.
+func (s *Store) Leave() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || s.left {
+		return nil
+	}
+	s.left = true
+	var errs []error
+	for id := range s.leases {
+		errs = append(errs, s.announceLocked(id))
+	}
+	return errors.Join(errs...)
+}
+
+// announceLocked announces that a lease of this process ends soon.
+func (s *Store) announceLocked(id string) error {
+	_, err := tryLock(s.lock, leavingOffset(id), true)
+	return err
+}
+
+// leaving reports whether a lessee of the record has called Leave.
+func (s *Store) leaving(id string) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false, os.ErrClosed
+	}
+	return locked(s.lock, leavingOffset(id))
 }
 
 // acquireLease is tryLease with a short wait.
@@ -107,7 +147,11 @@ func (s *Store) releaseLease(id string) error {
 		return nil
 	}
 	delete(s.leases, id)
-	return unlock(s.lock, lockOffset(id), 1)
+	var err error
+	if s.left {
+		err = unlock(s.lock, leavingOffset(id), 1)
+	}
+	return errors.Join(err, unlock(s.lock, lockOffset(id), 1))
 }
 
 // leased reports whether any process has a lease of the record.

@@ -197,6 +197,11 @@ func (s *Store) List(match func(*Meta) bool) ([]Record, error) {
 		}
 		r := it.record(held)
 		r.Own = own && held
+		if held && !own {
+			if r.Leaving, err = s.leaving(it.id); err != nil {
+				return nil, err
+			}
+		}
 		out = append(out, r)
 	}
 	slices.SortFunc(out, func(a, b Record) int {

@@ -87,6 +87,9 @@ type Record struct {
 	Bytes  int64 // of the data
 	Leased bool  // by any process, including this one
 	Own    bool  // leased by this process
+	// Leaving means that the record is leased by another process, which has called Leave: it
+	// is about to release it.
+	Leaving bool
 }
 
 // defaultRecords is the default of Config.MaxRecords: file systems get slow at some
@@ -156,6 +159,7 @@ type Store struct {
 
 	mu             sync.Mutex
 	closed         bool                   // guarded by mu
+	left           bool                   // guarded by mu; Leave was called
 	leases         map[string]*localLease // guarded by mu; of this process, by id
 	listed         listing                // guarded by mu; of the last scan that read the directory
 	seen           map[string]seen        // guarded by mu, the map is immutable; result of the last scan

@@ -687,6 +687,53 @@ func TestLock_FileReplaced(t *testing.T) {
 	}
 }
 
+// A process that is about to release its leases says so to others, of those that it has and of
+// those that it takes later.
+func TestLeave(t *testing.T) {
+	s := open(t, Config{})
+	other := open(t, Config{Dir: s.dir})
+	leaving := func(id string) bool {
+		t.Helper()
+		for _, r := range list(t, other) {
+			if r.ID == id {
+				return r.Leaving
+			}
+		}
+		t.Fatalf("record %s is not listed", id)
+		return false
+	}
+	had := create(t, s, box("a"))
+	if leaving(had.ID()) {
+		t.Error("a record is about to be released before Leave")
+	}
+	if err := s.Leave(); err != nil {
+		t.Fatal(err)
+	}
+	later := create(t, s, box("b"))
+	kept := create(t, other, box("c"))
+	for _, r := range []*Lease{had, later} {
+		if !leaving(r.ID()) {
+			t.Errorf("record %s is not about to be released after Leave", r.ID())
+		}
+		if err := r.Release(); err != nil {
+			t.Fatal(err)
+		}
+		again, err := other.Acquire(r.ID())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, seen := range list(t, s) {
+			if seen.Leaving {
+				t.Errorf("record %s is about to be released by its next lessee", seen.ID)
+			}
+		}
+		again.Release()
+	}
+	if leaving(kept.ID()) {
+		t.Error("a record of another process is about to be released")
+	}
+}
+
 // TestRecord_DamageIsLoggedOnce counts the log lines about a damaged record.
 func TestRecord_DamageIsLoggedOnce(t *testing.T) {
 	var log strings.Builder

@@ -27,7 +27,7 @@ import (
 
 func TestMain(m *testing.M) {
 	gvisor.Main()
-	if err := gvisor.Enter(); err != nil {
+	if err := gvisor.Enter(false); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

@@ -50,7 +50,7 @@ func Local() []string { return Names()[:len(local)] }
 
 // Enter calls engine.Factory.Enter of the default engine, if it has one. That may
 // re-execute the program; Enter then does not return.
-func Enter() error {
+func Enter(outlive bool) error {
 	f := Default()
 	if f.Enter == nil {
 		return nil
@@ -59,7 +59,7 @@ func Enter() error {
 		return err
 	}
 	defer os.Unsetenv(enteredEnv) // not for child processes
-	return f.Enter()
+	return f.Enter(outlive)
 }
 
 // Version returns the version of an engine and its date; ok is false if the engine

@@ -29,12 +29,15 @@ var sysmonErr error
 // Enter makes sure that the process runs in a mount namespace of its own and has
 // the powers of root over it. Where it does not yet, Enter runs the same
 // executable with the same arguments again inside new namespaces, passes signals
-// and the standard streams through, and exits with the inner process's code; the
-// inner process does not survive the outer one. Inside, Enter returns nil.
+// and the standard streams through, and exits with the inner process's code.
+// Inside, Enter returns nil.
+//
+// The kernel kills the inner process with the outer one. With outlive it sends the inner process
+// SIGHUP instead, so that a server whose client kills it can still write its boxes to disk.
 //
 // As an ordinary user the namespaces include a user namespace; where the host
 // forbids that, the error is an *engine.HostError with the command to type.
-func Enter() error {
+func Enter(outlive bool) error {
 	if entered() {
 		os.Unsetenv(enteredEnv)
 		// Nothing that is mounted here shows outside, and nothing that outside
@@ -57,7 +60,7 @@ func Enter() error {
 	if err != nil {
 		return fmt.Errorf("read own mount namespace: %w", err)
 	}
-	return reexec(own)
+	return reexec(own, outlive)
 }
 
 // entered reports whether the process is inside.
@@ -77,8 +80,8 @@ func canMount() bool {
 }
 
 // reexec runs the executable again in new namespaces and exits with its code. It
-// returns only if that process cannot be started.
-func reexec(ownNS string) error {
+// returns only if that process cannot be started. For outlive see Enter.
+func reexec(ownNS string, outlive bool) error {
 	// The parent death signal is bound to the thread that starts the child, so
 	// that thread must stay.
 	runtime.LockOSThread()
@@ -94,13 +97,15 @@ func reexec(ownNS string) error {
 			Pdeathsig:  unix.SIGKILL,
 		},
 	}
+	if outlive {
+		// Some clients kill the whole process group.
+		cmd.SysProcAttr.Setsid, cmd.SysProcAttr.Pdeathsig = true, unix.SIGHUP
+	}
 	if !canMount() {
 		cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWUSER
 		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}
 		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
 	}
-	// Signals from a terminal reach the inner process by themselves, because it
-	// shares the process group; passing them on would deliver them twice.
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, unix.SIGTERM, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGWINCH)
 	if err := cmd.Start(); err != nil {
@@ -113,7 +118,7 @@ func reexec(ownNS string) error {
 		cmd.Wait()         // its error is that it was killed
 		return err
 	}
-	go forward(cmd.Process, signals) // ends with the process
+	go forward(cmd.Process, signals, !outlive) // ends with the process
 	err := cmd.Wait()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
@@ -129,11 +134,11 @@ func reexec(ownNS string) error {
 	return nil
 }
 
-// forward passes signals on, except those that the terminal has already sent to
-// the whole process group.
-func forward(p *os.Process, signals <-chan os.Signal) {
+// forward passes signals on, except those that the terminal has sent to the whole process
+// group, if the process is in the group.
+func forward(p *os.Process, signals <-chan os.Signal, sameGroup bool) {
 	for sig := range signals {
-		if (sig == unix.SIGINT || sig == unix.SIGQUIT || sig == unix.SIGWINCH) && inForeground() {
+		if sameGroup && (sig == unix.SIGINT || sig == unix.SIGQUIT || sig == unix.SIGWINCH) && inForeground() {
 			continue
 		}
 		p.Signal(sig)

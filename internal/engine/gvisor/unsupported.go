@@ -30,7 +30,7 @@ type Engine struct{ engine.Engine }
 func Main() {}
 
 // Enter returns engine.ErrUnsupported.
-func Enter() error { return unsupported() }
+func Enter(bool) error { return unsupported() }
 
 // Open returns engine.ErrUnsupported.
 func Open(context.Context, Config) (*Engine, error) { return nil, unsupported() }

@@ -38,7 +38,7 @@ var missing error
 
 func TestMain(m *testing.M) {
 	gvisor.Main()
-	missing = gvisor.Enter()
+	missing = gvisor.Enter(false)
 	os.Exit(proctest.Main(m))
 }
 

@@ -1,0 +1,73 @@
+package cli
+
+import (
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/internal/logkey"
+)
+
+// orphanTimeout bounds how long a server goes on after its client has killed it.
+const orphanTimeout = 5 * time.Minute
+
+// detachWhenOrphaned serves a client over standard input and output that kills the process which
+// it started before the server, its child, has stopped (see engine.Factory.Enter): the server still
+// writes its boxes to disk, and lets go of the client's streams, for whose end the client may wait.
+// untilSignal stops it. The caller calls stop once.
+func detachWhenOrphaned(log *slog.Logger) (stop func()) {
+	parent := os.Getppid()
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-hangups:
+			case <-done:
+				return
+			}
+			if os.Getppid() == parent { // the signal was sent to the server
+				continue
+			}
+			time.AfterFunc(orphanTimeout, func() { os.Exit(1) })
+			log.Info("the client has killed the server; writing the boxes to disk", logkey.Timeout, orphanTimeout)
+			if err := detachStreams(); err != nil {
+				log.Warn("streams of the client not released", logkey.Error, err)
+			}
+			return
+		}
+	}()
+	return func() {
+		signal.Stop(hangups)
+		close(done)
+		<-ended
+	}
+}
+
+// detachStreams replaces the standard streams. Reads find the end of the input; the output is a
+// pipe without a reader, so that the server waits for no call whose answer nobody can read.
+func detachStreams() error {
+	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(null)
+	var pipe [2]int
+	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
+		return err
+	}
+	unix.Close(pipe[0])
+	defer unix.Close(pipe[1])
+	for fd, to := range []int{null, pipe[1], null} {
+		if err := unix.Dup3(to, fd, 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}

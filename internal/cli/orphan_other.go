@@ -1,0 +1,8 @@
+//go:build !linux
+
+package cli
+
+import "log/slog"
+
+// detachWhenOrphaned does nothing: no engine of this system executes the program again.
+func detachWhenOrphaned(*slog.Logger) (stop func()) { return func() {} }
