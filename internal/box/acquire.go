@@ -180,7 +180,7 @@ func (m *Manager) attempt(ctx context.Context, q *search) attempt {
 		sp.key = q.key
 		sp.chosen = q.key.kind == KindSession
 	default:
-		sp = spec{key: q.key, template: Template(r.Template), named: r.Named, flavor: Flavor(r.Flavor), limits: r.Limits}
+		sp = spec{key: q.key, interpreter: Interpreter(r.Interpreter), template: r.Template, flavor: Flavor(r.Flavor), limits: r.Limits}
 		if q.check != nil {
 			if err := q.check(&sp); err != nil {
 				return failed(err)

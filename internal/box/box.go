@@ -64,17 +64,17 @@ type Box struct {
 
 // spec describes a box to make. It does not change.
 type spec struct {
-	key      key
-	name     string
-	desc     string
-	template Template
-	named    string // the named template that it came from; "": a built-in one
-	flavor   Flavor
-	limits   snapshot.NetLimits // of its network
-	created  time.Time          // zero: now
-	origin   origin
-	chosen   bool // a client chose the id, so that another server may have a box of that id
-	untold   bool // only an answer tells the client the id
+	key         key
+	name        string
+	desc        string
+	interpreter Interpreter
+	template    string // the named template that it came from; "": a built-in one
+	flavor      Flavor
+	limits      snapshot.NetLimits // of its network
+	created     time.Time          // zero: now
+	origin      origin
+	chosen      bool // a client chose the id, so that another server may have a box of that id
+	untold      bool // only an answer tells the client the id
 }
 
 // use counts the users of a box, and has the time of its last use.
@@ -145,7 +145,7 @@ func (b *Box) Info() Info {
 func (b *Box) infoLocked() Info {
 	return Info{
 		ID: b.key.id, Kind: b.key.kind, Owner: b.key.owner, Name: b.name, Description: b.desc,
-		Template: b.template, Named: b.named, Language: b.template.Language(), Flavor: b.flavor, Limits: b.limits,
+		Interpreter: b.interpreter, Template: b.template, Language: b.interpreter.Language(), Flavor: b.flavor, Limits: b.limits,
 		State: b.stateLocked(), Created: b.created, LastUsed: b.use.lastUsed, Source: b.source,
 	}
 }
@@ -245,7 +245,7 @@ func (b *Box) kernel(language string) *kernel {
 	k := b.kernels[language]
 	if k == nil {
 		k = &kernel{runs: newCallQueue(1, b.env.cfg().QueueLen)}
-		k.ran.Store(b.ran && language == b.template.Language())
+		k.ran.Store(b.ran && language == b.interpreter.Language())
 		b.kernels[language] = k
 	}
 	return k
@@ -254,7 +254,7 @@ func (b *Box) kernel(language string) *kernel {
 // ranLocked reports whether code has run in the box's own interpreter, on this server or
 // an earlier one, and its loss was not reported yet.
 func (b *Box) ranLocked() bool {
-	if k := b.kernels[b.template.Language()]; k != nil {
+	if k := b.kernels[b.interpreter.Language()]; k != nil {
 		return k.ran.Load()
 	}
 	return b.ran

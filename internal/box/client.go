@@ -46,7 +46,7 @@ func (m *Manager) DefaultContext(ctx context.Context, owner Owner, client *Clien
 	k := key{owner, KindContext, id}
 	sp := spec{
 		key: k, name: DefaultContextID + "-" + id[len("ctx-"):][:8], desc: "Made for code without a context_id",
-		template: TemplatePython, flavor: m.cfg().DefaultFlavor,
+		interpreter: InterpreterPython, flavor: m.cfg().DefaultFlavor,
 	}
 	if client == nil {
 		return m.create(ctx, op, sp)

@@ -23,7 +23,7 @@ func (m *Manager) CreateContext(ctx context.Context, owner Owner, opts ContextOp
 	if err := checkName(op, "context", opts.Name); err != nil {
 		return nil, err
 	}
-	template, err := ParseTemplate(opts.Language)
+	interpreter, err := ParseInterpreter(opts.Language)
 	if err != nil {
 		return nil, err
 	}
@@ -35,16 +35,16 @@ func (m *Manager) CreateContext(ctx context.Context, owner Owner, opts ContextOp
 		return nil, err
 	}
 
-	sp := spec{key: newContextKey(owner), name: opts.Name, desc: opts.Description, template: template, flavor: flavor}
-	if opts.Named != "" {
-		if err := m.fromNamed(op, &sp, opts.Named); err != nil {
+	sp := spec{key: newContextKey(owner), name: opts.Name, desc: opts.Description, interpreter: interpreter, flavor: flavor}
+	if opts.Template != "" {
+		if err := m.fromNamed(op, &sp, opts.Template); err != nil {
 			return nil, err
 		}
 	}
 	if _, err := m.narrow(op, &sp, opts.Network); err != nil {
 		return nil, err
 	}
-	sp.template, sp.flavor = m.orUsual(sp.template), m.orDefault(sp.flavor)
+	sp.interpreter, sp.flavor = m.orUsual(sp.interpreter), m.orDefault(sp.flavor)
 	b, hold, err := m.create(ctx, op, sp)
 	hold.Release()
 	return b, err

@@ -14,18 +14,18 @@ const (
 	JavaScript = "javascript"
 )
 
-// Template says what a session is for: the language of its kernel.
-type Template string
+// Interpreter is the program that runs the code of a session or context.
+type Interpreter string
 
-// The closed set of templates.
+// The closed set of interpreters.
 const (
-	TemplatePython Template = "python"
-	TemplateNode   Template = "node"
+	InterpreterPython Interpreter = "python"
+	InterpreterNode   Interpreter = "node"
 )
 
-// ParseTemplate reads a template's name as ParseLanguage reads a language. The
+// ParseInterpreter reads an interpreter as ParseLanguage reads a language. The
 // empty string stays empty: what the session has, or python.
-func ParseTemplate(s string) (Template, error) {
+func ParseInterpreter(s string) (Interpreter, error) {
 	if strings.TrimSpace(s) == "" {
 		return "", nil
 	}
@@ -33,13 +33,13 @@ func ParseTemplate(s string) (Template, error) {
 }
 
 // ParseLanguage reads a language in any case: "python", and "javascript" or the
-// name of its template, "node". The empty string means python.
-func ParseLanguage(s string) (Template, error) {
+// name of its interpreter, "node". The empty string means python.
+func ParseLanguage(s string) (Interpreter, error) {
 	switch strings.ToLower(strings.TrimSpace(s)) {
 	case "", Python, "python3", "py":
-		return TemplatePython, nil
+		return InterpreterPython, nil
 	case JavaScript, "js", "node", "nodejs":
-		return TemplateNode, nil
+		return InterpreterNode, nil
 	}
 	return "", &Error{
 		Code: CodeUnsupportedLanguage, Op: "parse language",
@@ -48,9 +48,9 @@ func ParseLanguage(s string) (Template, error) {
 	}
 }
 
-// Language returns the language of the template's kernel, Python or JavaScript.
-func (t Template) Language() string {
-	if t == TemplateNode {
+// Language returns the language that the interpreter speaks, Python or JavaScript.
+func (i Interpreter) Language() string {
+	if i == InterpreterNode {
 		return JavaScript
 	}
 	return Python

@@ -36,8 +36,8 @@ type fleetRecord struct {
 	ID          string             `json:"id"`
 	Name        string             `json:"name,omitempty"`
 	Description string             `json:"description,omitempty"`
-	Template    Template           `json:"template"`
-	Named       string             `json:"named,omitempty"`
+	Interpreter Interpreter        `json:"template"`
+	Template    string             `json:"named,omitempty"`
 	Flavor      Flavor             `json:"flavor"`
 	Limits      snapshot.NetLimits `json:"limits,omitempty"`
 	Created     time.Time          `json:"created"`
@@ -51,18 +51,18 @@ func ownerTag(o Owner) string { return fleet.Tag("owner", string(o)) }
 // parseFleetRecord reads the record of a guest. Others may have written it: each field passes the
 // checks that a box of this server passes.
 func parseFleetRecord(text string) (n fleetRecord, ok bool) {
-	if json.Unmarshal([]byte(text), &n) != nil || n.ID == "" || checkID("", n.ID) != nil || n.Name != "" && checkName("", "context", n.Name) != nil || len(n.Named) > maxName || n.Kind != KindSession && n.Kind != KindContext {
+	if json.Unmarshal([]byte(text), &n) != nil || n.ID == "" || checkID("", n.ID) != nil || n.Name != "" && checkName("", "context", n.Name) != nil || len(n.Template) > maxName || n.Kind != KindSession && n.Kind != KindContext {
 		return n, false
 	}
-	template, err := ParseTemplate(string(n.Template))
-	if err != nil || template == "" {
+	interpreter, err := ParseInterpreter(string(n.Interpreter))
+	if err != nil || interpreter == "" {
 		return n, false
 	}
 	flavor, err := ParseFlavor(string(n.Flavor))
 	if err != nil || flavor == "" {
 		return n, false
 	}
-	n.Template, n.Flavor, n.Description = template, flavor, clip(n.Description, maxRecordDescription)
+	n.Interpreter, n.Flavor, n.Description = interpreter, flavor, clip(n.Description, maxRecordDescription)
 	return n, n.Limits.Check() == nil
 }
 
@@ -71,7 +71,7 @@ func (n *fleetRecord) key() key { return key{n.Owner, n.Kind, n.ID} }
 // spec describes the box of a record, which goes on with the guest.
 func (n *fleetRecord) spec(g *fleet.Guest) *spec {
 	return &spec{
-		key: n.key(), name: n.Name, desc: n.Description, template: n.Template, named: n.Named,
+		key: n.key(), name: n.Name, desc: n.Description, interpreter: n.Interpreter, template: n.Template,
 		flavor: n.Flavor, limits: n.Limits, created: n.Created, origin: origin{adopted: g, ran: n.Ran},
 	}
 }
@@ -79,8 +79,8 @@ func (n *fleetRecord) spec(g *fleet.Guest) *spec {
 // info describes the box of a record that another server has.
 func (n *fleetRecord) info() Info {
 	return Info{
-		ID: n.ID, Kind: n.Kind, Owner: n.Owner, Name: n.Name, Description: n.Description, Template: n.Template, Named: n.Named,
-		Language: n.Template.Language(), Flavor: n.Flavor, Limits: n.Limits, State: StateReady, Created: n.Created, LastUsed: n.Created,
+		ID: n.ID, Kind: n.Kind, Owner: n.Owner, Name: n.Name, Description: n.Description, Interpreter: n.Interpreter, Template: n.Template,
+		Language: n.Interpreter.Language(), Flavor: n.Flavor, Limits: n.Limits, State: StateReady, Created: n.Created, LastUsed: n.Created,
 	}
 }
 
@@ -250,7 +250,7 @@ func (l *lifecycle) recordInFleet(ctx context.Context, op string, b *Box, guest 
 	}
 	text, err := json.Marshal(fleetRecord{
 		Owner: b.key.owner, Kind: b.key.kind, ID: b.key.id, Name: b.name, Description: clip(b.desc, maxRecordDescription),
-		Template: b.template, Named: b.named, Flavor: b.flavor, Limits: b.limits, Created: b.created, Ran: ran,
+		Interpreter: b.interpreter, Template: b.template, Flavor: b.flavor, Limits: b.limits, Created: b.created, Ran: ran,
 	})
 	if err == nil {
 		err = f.Note(ctx, guest, fleet.Note{Box: b.key.tag(), Owner: ownerTag(b.key.owner), Text: string(text)})

@@ -283,7 +283,7 @@ func TestFleet_UnknownBoxesAreNotMadeTwice(t *testing.T) {
 }
 
 func TestParseNote_ForgedNotes(t *testing.T) {
-	good := fleetRecord{Kind: KindSession, ID: "s", Template: TemplatePython, Flavor: FlavorSmall}
+	good := fleetRecord{Kind: KindSession, ID: "s", Interpreter: InterpreterPython, Flavor: FlavorSmall}
 	for name, c := range map[string]struct {
 		change func(*fleetRecord)
 		ok     bool
@@ -296,9 +296,9 @@ func TestParseNote_ForgedNotes(t *testing.T) {
 		"odd name":    {func(n *fleetRecord) { n.Name = "a\x1b[31m" }, false},
 		"name":        {func(n *fleetRecord) { n.Name = "my notes" }, true},
 		"long name":   {func(n *fleetRecord) { n.Name = strings.Repeat("a", maxName+1) }, false},
-		"long named":  {func(n *fleetRecord) { n.Named = strings.Repeat("a", maxName+1) }, false},
-		"template":    {func(n *fleetRecord) { n.Template = "../x" }, false},
-		"no template": {func(n *fleetRecord) { n.Template = "" }, false},
+		"long named":  {func(n *fleetRecord) { n.Template = strings.Repeat("a", maxName+1) }, false},
+		"template":    {func(n *fleetRecord) { n.Interpreter = "../x" }, false},
+		"no template": {func(n *fleetRecord) { n.Interpreter = "" }, false},
 		"flavor":      {func(n *fleetRecord) { n.Flavor = "huge" }, false},
 		"no flavor":   {func(n *fleetRecord) { n.Flavor = "" }, false},
 		"limits":      {func(n *fleetRecord) { n.Limits = snapshot.NetLimits{{Of: strings.Repeat("a", 4096)}} }, false},

@@ -57,7 +57,7 @@ func (m *Manager) Fork(ctx context.Context, owner Owner, kind Kind, id string, o
 			child.desc = parent.desc
 		}
 	}
-	child.template, child.named, child.flavor, child.limits, child.origin = parent.template, parent.named, parent.flavor, parent.limits, origin{parent: parent}
+	child.interpreter, child.template, child.flavor, child.limits, child.origin = parent.interpreter, parent.template, parent.flavor, parent.limits, origin{parent: parent}
 	b, hold, err := m.create(ctx, op, child)
 	hold.Release()
 	if err != nil {

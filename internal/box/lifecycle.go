@@ -72,8 +72,8 @@ func (l *lifecycle) admitLocked(op string, b *Box) error {
 	// A restored or forked box may have another image than new ones. Sessions of an image
 	// without any interpreter run commands; the run of code reports what is missing.
 	have := l.parts.Machines.Interpreters
-	if b.origin == (origin{}) && have[b.template.Language()] == "" && (len(have) > 0 || b.key.kind != KindSession) {
-		return noInterpreter(op, b.template.Language(), "server", have)
+	if b.origin == (origin{}) && have[b.interpreter.Language()] == "" && (len(have) > 0 || b.key.kind != KindSession) {
+		return noInterpreter(op, b.interpreter.Language(), "server", have)
 	}
 	if err := l.inheritLocked(op, b); err != nil {
 		return err
@@ -136,11 +136,11 @@ func (l *lifecycle) start(op string, b *Box) {
 		l.reg.mu.Unlock()
 		l.observe(b, EventStart, made.source, time.Since(begun), false)
 		log := l.log
-		if b.named != "" {
-			log = log.With(logkey.Named, b.named)
+		if b.template != "" {
+			log = log.With(logkey.Named, b.template)
 		}
 		log.Info("box started", logkey.Guest, b.guestID, logkey.Kind, b.key.kind, logkey.Box, b.key.id,
-			logkey.Template, b.template, logkey.Flavor, b.flavor, logkey.Source, made.source, logkey.Took, time.Since(begun).Round(time.Millisecond))
+			logkey.Template, b.interpreter, logkey.Flavor, b.flavor, logkey.Source, made.source, logkey.Took, time.Since(begun).Round(time.Millisecond))
 		return
 	}
 	tomb, refused := b.tomb, CodeOf(err) == CodeLimit
@@ -312,7 +312,7 @@ func (s *spec) startFailed() string {
 	if s.origin.record != nil {
 		verb = "wake"
 	}
-	return fmt.Sprintf("Failed to %s %s sandbox (%s)", verb, s.template, s.flavor)
+	return fmt.Sprintf("Failed to %s %s sandbox (%s)", verb, s.interpreter, s.flavor)
 }
 
 // watchGuest ends the box when its guest has ended by itself.

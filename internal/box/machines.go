@@ -34,7 +34,7 @@ const (
 )
 
 // origin is what a box is made from; the zero value means the pool, else the
-// template, else a boot. At most one of record, parent, snapshot, named and adopted is set.
+// template, else a boot. At most one of record, parent, snapshot, template and adopted is set.
 type origin struct {
 	record   *snapshot.Lease // its own record: it is woken
 	stale    bool            // the box of that record continued after it was written
@@ -43,7 +43,7 @@ type origin struct {
 	report   *report         // the losses in that record; nil: none
 	parent   *Box            // it is a fork of this one, which is pinned until the start has ended
 	snapshot string          // the id of a saved snapshot
-	named    string          // the id of a named template
+	template string          // the id of a named template
 	adopted  *fleet.Guest    // it goes on, adopted from another server
 	// rollBack says that the box takes the place of another, so that a snapshot
 	// without its memory will not do.
@@ -120,7 +120,7 @@ func (f *machineFactory) makeInSlot(ctx context.Context, b *Box) (started, error
 		return f.wake(ctx, b)
 	case o.snapshot != "":
 		return f.restoreSaved(ctx, b)
-	case o.named != "":
+	case o.template != "":
 		return f.restoreNamed(ctx, b)
 	case o.adopted != nil:
 		return f.adopt(ctx, b)
@@ -151,10 +151,10 @@ func (f *machineFactory) makeNew(ctx context.Context, b *Box) (made started, err
 		}
 	}
 	made.machine, made.source, err = f.fresh(ctx, b.class(), b.guestID, made.maker)
-	err = f.explainMissing(err, made.maker, b.template)
+	err = f.explainMissing(err, made.maker, b.interpreter)
 	if err == nil && made.source == SourceBoot && b.key.kind == KindContext {
 		// A context's interpreter is verified before its id is given out.
-		err = made.machine.Start(ctx, b.template.Language(), nil)
+		err = made.machine.Start(ctx, b.interpreter.Language(), nil)
 	}
 	return made, err
 }
@@ -165,7 +165,7 @@ func (f *machineFactory) fresh(ctx context.Context, c pool.Class, id string, k *
 	if err := f.looks.missing(ctx, k.Volumes, slotPatience); err != nil {
 		return nil, SourceBoot, err
 	}
-	if f.parts.Templates != nil && f.parts.Machines.Interpreters[Template(c.Template).Language()] != "" {
+	if f.parts.Templates != nil && f.parts.Machines.Interpreters[Interpreter(c.Interpreter).Language()] != "" {
 		want := f.want(c)
 		t, ok := f.parts.Templates.Find(want)
 		if ok {
@@ -173,7 +173,7 @@ func (f *machineFactory) fresh(ctx context.Context, c pool.Class, id string, k *
 			if err == nil || ctx.Err() != nil || !errors.Is(err, engine.ErrInvalid) {
 				return mach, SourceCold, err
 			}
-			f.log.Warn("template not usable, booting instead", logkey.Template, c.Template, logkey.Flavor, c.Flavor, logkey.Error, err)
+			f.log.Warn("template not usable, booting instead", logkey.Template, c.Interpreter, logkey.Flavor, c.Flavor, logkey.Error, err)
 		}
 		f.build(c)
 	}
@@ -207,7 +207,7 @@ func (f *machineFactory) fork(ctx context.Context, b *Box) (made started, err er
 		return made, err
 	}
 	made.machine, err = made.maker.Restore(ctx, b.guestID, b.flavor.Limits(), memory, true)
-	if err = explainFrozen(f.explainMissing(err, made.maker, b.template), made.maker.Volumes); unusable(err) {
+	if err = explainFrozen(f.explainMissing(err, made.maker, b.interpreter), made.maker.Volumes); unusable(err) {
 		leave()
 		return f.forkFiles(ctx, b, dir, err)
 	}
@@ -276,11 +276,11 @@ func (f *machineFactory) restore(ctx context.Context, b *Box, dir string, copied
 	if err := f.looks.missing(ctx, maker.Volumes, slotPatience); err != nil {
 		return made, err
 	}
-	if made.maker, err = f.makerOf(dir, b.template, maker); err != nil {
+	if made.maker, err = f.makerOf(dir, b.interpreter, maker); err != nil {
 		return made, err
 	}
 	made.machine, err = made.maker.Restore(ctx, b.guestID, b.flavor.Limits(), dir, copied)
-	return made, explainFrozen(f.explainMissing(err, made.maker, b.template), made.maker.Volumes)
+	return made, explainFrozen(f.explainMissing(err, made.maker, b.interpreter), made.maker.Volumes)
 }
 
 // restoreSaved makes a machine of a saved snapshot. If its memory cannot be restored,
@@ -312,7 +312,7 @@ func (f *machineFactory) restoreSaved(ctx context.Context, b *Box) (started, err
 
 // makerOf returns what makes machines like that of a snapshot: with its image and
 // its agent, if this host has them. maker has everything else.
-func (f *machineFactory) makerOf(dir string, t Template, maker *machine.Maker) (*machine.Maker, error) {
+func (f *machineFactory) makerOf(dir string, t Interpreter, maker *machine.Maker) (*machine.Maker, error) {
 	if info, err := readHomeInfo(dir); err == nil && info.Only != "" {
 		return nil, fmt.Errorf("%s: %w", info.Only, engine.ErrInvalid)
 	}
@@ -340,7 +340,7 @@ func (f *machineFactory) makerOf(dir string, t Template, maker *machine.Maker) (
 
 // restorable returns why the memory in a snapshot cannot be restored, as far as that
 // shows without reading all of it.
-func (f *machineFactory) restorable(dir string, t Template, fl Flavor) error {
+func (f *machineFactory) restorable(dir string, t Interpreter, fl Flavor) error {
 	maker, err := f.makerOf(dir, t, f.parts.Machines)
 	if err != nil {
 		return err
@@ -349,13 +349,13 @@ func (f *machineFactory) restorable(dir string, t Template, fl Flavor) error {
 }
 
 func (b *Box) class() pool.Class {
-	return pool.Class{Template: string(b.template), Flavor: string(b.flavor)}
+	return pool.Class{Interpreter: string(b.interpreter), Flavor: string(b.flavor)}
 }
 
 // want is the template of a class.
 func (f *machineFactory) want(c pool.Class) template.Spec {
 	w := template.Spec{
-		Name: c.Template, Language: Template(c.Template).Language(), Flavor: c.Flavor, Limits: Flavor(c.Flavor).Limits(),
+		Name: c.Interpreter, Language: Interpreter(c.Interpreter).Language(), Flavor: c.Flavor, Limits: Flavor(c.Flavor).Limits(),
 	}
 	if w.Language == Python {
 		w.Preload = f.cfg().Preload

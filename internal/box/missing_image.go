@@ -36,7 +36,7 @@ func isMissingImage(err error) bool {
 
 // explainMissing returns err, the error of making a machine with k, or the
 // *MissingImageError if that is why: an engine says only that it cannot open a file.
-func (f *machineFactory) explainMissing(err error, k *machine.Maker, t Template) error {
+func (f *machineFactory) explainMissing(err error, k *machine.Maker, t Interpreter) error {
 	if !errors.Is(err, engine.ErrInvalid) || f.parts.Images == nil {
 		return err
 	}

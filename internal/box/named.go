@@ -31,7 +31,7 @@ func (m *Manager) listNamed(op string, owner Owner) ([]catalog.Template, error) 
 	return list, nil
 }
 
-// fromNamed makes sp the description of a box from a named template. The template and the
+// fromNamed makes sp the description of a box from a named template. The interpreter and the
 // flavor of sp are those that the caller asks for, or empty.
 func (m *Manager) fromNamed(op string, sp *spec, name string) error {
 	list, err := m.listNamed(op, sp.key.owner)
@@ -42,14 +42,14 @@ func (m *Manager) fromNamed(op string, sp *spec, name string) error {
 		if t.Name != name {
 			continue
 		}
-		base, flavor := Template(t.Base), Flavor(t.Flavor)
-		if sp.template != "" && sp.template != base {
-			return namedMismatch(op, name, "language", base.Language(), sp.template.Language())
+		base, flavor := Interpreter(t.Base), Flavor(t.Flavor)
+		if sp.interpreter != "" && sp.interpreter != base {
+			return namedMismatch(op, name, "language", base.Language(), sp.interpreter.Language())
 		}
 		if sp.flavor != "" && sp.flavor != flavor {
 			return namedMismatch(op, name, "flavor", string(flavor), string(sp.flavor))
 		}
-		sp.template, sp.named, sp.flavor, sp.limits, sp.origin = base, t.Name, flavor, t.Limits, origin{named: t.ID}
+		sp.interpreter, sp.template, sp.flavor, sp.limits, sp.origin = base, t.Name, flavor, t.Limits, origin{template: t.ID}
 		return nil
 	}
 	return noSuchTemplate(op, name, list)
@@ -64,7 +64,7 @@ func namedMismatch(op, name, what, has, want string) error {
 
 // noSuchTemplate is the error for an unknown name. list has the templates that there are.
 func noSuchTemplate(op, name string, list []catalog.Template) error {
-	names := []string{string(TemplatePython), string(TemplateNode)}
+	names := []string{string(InterpreterPython), string(InterpreterNode)}
 	for _, t := range list[:min(len(list), maxListedTemplates)] {
 		names = append(names, t.Name)
 	}
@@ -83,10 +83,10 @@ func noSuchTemplate(op, name string, list []catalog.Template) error {
 // new box gets the files that are stored beside it, if there are any.
 func (f *machineFactory) restoreNamed(ctx context.Context, b *Box) (started, error) {
 	none := started{source: SourceCold}
-	dir, release, err := f.parts.Catalog.Read(b.origin.named)
+	dir, release, err := f.parts.Catalog.Read(b.origin.template)
 	switch {
 	case errors.Is(err, catalog.ErrNotFound), errors.Is(err, catalog.ErrInUse): // it was replaced just now
-		return none, fmt.Errorf("template %s was replaced or removed: %w", b.named, err)
+		return none, fmt.Errorf("template %s was replaced or removed: %w", b.template, err)
 	case err != nil:
 		return none, err
 	}
@@ -97,7 +97,7 @@ func (f *machineFactory) restoreNamed(ctx context.Context, b *Box) (started, err
 		return made, err
 	}
 	if _, noFiles := readHomeInfo(dir); noFiles != nil {
-		return none, &unfitError{b.named, err}
+		return none, &unfitError{b.template, err}
 	}
 	return f.freshWithFiles(ctx, b, dir, err)
 }

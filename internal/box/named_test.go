@@ -38,25 +38,25 @@ func addNamed(t *testing.T, f *fixture, owner, name string, memory bool) catalog
 func TestNamed_Session(t *testing.T) {
 	f, _ := newSnapFixture(t, nil)
 	added := addNamed(t, f, "alice", "data", true)
-	b, hold, err := f.Session(t.Context(), "alice", SessionOptions{ID: "s", Named: "data"})
+	b, hold, err := f.Session(t.Context(), "alice", SessionOptions{ID: "s", Template: "data"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	hold.Release()
-	if i := b.Info(); i.Named != "data" || i.Template != TemplatePython || i.Language != Python || i.Flavor != FlavorMedium || i.Source != SourceCold {
+	if i := b.Info(); i.Template != "data" || i.Interpreter != InterpreterPython || i.Language != Python || i.Flavor != FlavorMedium || i.Source != SourceCold {
 		t.Errorf("got %+v", i)
 	}
 	wantOut(t, b, "6 * 7", "42\n")
 	copied, err := f.fork(t.Context(), "alice", KindSession, "s", ForkOptions{})
-	if err != nil || copied.Info().Named != "data" {
+	if err != nil || copied.Info().Template != "data" {
 		t.Errorf("fork: %+v, %v", copied, err)
 	}
-	c, err := f.CreateContext(t.Context(), "alice", ContextOptions{Name: "c", Named: "data"})
-	if err != nil || c.Info().Named != "data" {
+	c, err := f.CreateContext(t.Context(), "alice", ContextOptions{Name: "c", Template: "data"})
+	if err != nil || c.Info().Template != "data" {
 		t.Errorf("context: %+v, %v", c, err)
 	}
 	for _, o := range []SessionOptions{
-		{Named: "data", Flavor: FlavorSmall}, {Named: "data", Template: TemplateNode}, {Named: "other"}, {ID: "s", Named: "other"},
+		{Template: "data", Flavor: FlavorSmall}, {Template: "data", Interpreter: InterpreterNode}, {Template: "other"}, {ID: "s", Template: "other"},
 	} {
 		_, _, err := f.Session(t.Context(), "alice", o)
 		wantCode(t, err, CodeInvalid, "emplate")
@@ -66,12 +66,12 @@ func TestNamed_Session(t *testing.T) {
 	if err := f.parts.Catalog.Remove(added.ID); err != nil {
 		t.Fatal(err)
 	}
-	again, hold, err := f.Session(t.Context(), "alice", SessionOptions{ID: "s", Named: "data"})
+	again, hold, err := f.Session(t.Context(), "alice", SessionOptions{ID: "s", Template: "data"})
 	if err != nil || again != b || hold.Created {
 		t.Fatalf("after the template is gone: %v, %v", again, err)
 	}
 	hold.Release()
-	_, _, err = f.Session(t.Context(), "alice", SessionOptions{ID: "new", Named: "data"})
+	_, _, err = f.Session(t.Context(), "alice", SessionOptions{ID: "new", Template: "data"})
 	wantCode(t, err, CodeInvalid, "Template not found: data")
 }
 
@@ -80,12 +80,12 @@ func TestNamed_Owners(t *testing.T) {
 	f, _ := newSnapFixture(t, nil)
 	addNamed(t, f, "alice", "private", true)
 	addNamed(t, f, catalog.Everyone, "shared", true)
-	_, _, err := f.Session(t.Context(), "bob", SessionOptions{Named: "private"})
+	_, _, err := f.Session(t.Context(), "bob", SessionOptions{Template: "private"})
 	wantCode(t, err, CodeInvalid, "Template not found: private")
 	if e, ok := err.(*Error); !ok || strings.Contains(e.Hint, "private") || !strings.Contains(e.Hint, "shared") {
 		t.Errorf("hint: %+v", err)
 	}
-	b, hold, err := f.Session(t.Context(), "bob", SessionOptions{Named: "shared"})
+	b, hold, err := f.Session(t.Context(), "bob", SessionOptions{Template: "shared"})
 	if err != nil || b.Info().Owner != "bob" {
 		t.Fatalf("shared: %v", err)
 	}
@@ -97,7 +97,7 @@ func TestNamed_Owners(t *testing.T) {
 func TestNamed_Unusable(t *testing.T) {
 	f, _ := newSnapFixture(t, nil)
 	addNamed(t, f, "", "data", false)
-	_, _, err := f.Session(t.Context(), "", SessionOptions{Named: "data"})
+	_, _, err := f.Session(t.Context(), "", SessionOptions{Template: "data"})
 	wantCode(t, err, CodeStartFailed, "glovebox template build data")
 }
 
@@ -110,7 +110,7 @@ func TestNamed_StartIsLogged(t *testing.T) {
 		parts.Log = slog.New(slog.NewTextHandler(started, nil))
 	})
 	addNamed(t, f, "", "data", true)
-	f.sessionOf(t, "", SessionOptions{ID: "s", Named: "data"})
+	f.sessionOf(t, "", SessionOptions{ID: "s", Template: "data"})
 	if line := <-started; !strings.Contains(line, " template=python ") || !strings.Contains(line, " named=data ") {
 		t.Errorf("of a named template: %s", line)
 	}

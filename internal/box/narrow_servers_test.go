@@ -70,7 +70,7 @@ func TestNarrow_AfterALossOnAnotherServer(t *testing.T) {
 	var removed []snapshot.Removal
 	for _, why := range []snapshot.Why{snapshot.Evicted, snapshot.Age, snapshot.Lost, snapshot.Damaged} {
 		removed = append(removed, snapshot.Removal{Why: why, Record: snapshot.Record{Meta: snapshot.Meta{
-			Class: snapshot.Box, Owner: "bob", Kind: string(KindSession), BoxID: string(why), Template: "python", Flavor: "small", Limits: limits}}})
+			Class: snapshot.Box, Owner: "bob", Kind: string(KindSession), BoxID: string(why), Interpreter: "python", Flavor: "small", Limits: limits}}})
 	}
 	if stay, err := a.life.remember(removed); err != nil || len(stay) > 0 {
 		t.Errorf("removing records whose limits can be shared: %q, %v", stay, err)
@@ -111,7 +111,7 @@ func TestNarrow_BeforeASweepRemovesTheRecord(t *testing.T) {
 	})
 	meta := func(id string) snapshot.Meta {
 		now := f.clock.Now()
-		return snapshot.Meta{Class: snapshot.Box, Owner: "bob", Kind: string(KindSession), BoxID: id, Template: "python", Flavor: "small",
+		return snapshot.Meta{Class: snapshot.Box, Owner: "bob", Kind: string(KindSession), BoxID: id, Interpreter: "python", Flavor: "small",
 			Limits: snapshot.NetLimits{{Of: snapshot.OfBox}}, Created: now, Used: now}
 	}
 	for _, id := range []string{"lost", "old", "old too"} {
@@ -138,7 +138,7 @@ func TestNarrow_RecordStaysUntilItsLimitsAreShared(t *testing.T) {
 	f := serverOn(t, dir, func(_ *fixture, cfg *snapshot.Config) { cfg.MaxAge = time.Hour })
 	meta := func(id string, limits snapshot.NetLimits) snapshot.Meta {
 		now := f.clock.Now()
-		return snapshot.Meta{Class: snapshot.Box, Owner: "bob", Kind: string(KindSession), BoxID: id, Template: "python", Flavor: "small",
+		return snapshot.Meta{Class: snapshot.Box, Owner: "bob", Kind: string(KindSession), BoxID: id, Interpreter: "python", Flavor: "small",
 			Limits: limits, Created: now, Used: now}
 	}
 	for id, limits := range map[string]snapshot.NetLimits{"narrow": {{Of: snapshot.OfBox}}, "wide": nil} {

@@ -93,7 +93,7 @@ func TestNarrow_ForLife(t *testing.T) {
 	f.session(t, "bob", "crashed")
 	nets.limited(t, "after a stop", "bob/crashed")
 
-	record, err := f.parts.Snapshots.Create(snapshot.Meta{Class: snapshot.Box, Owner: "bob", Kind: string(KindSession), BoxID: "killed", Template: "python",
+	record, err := f.parts.Snapshots.Create(snapshot.Meta{Class: snapshot.Box, Owner: "bob", Kind: string(KindSession), BoxID: "killed", Interpreter: "python",
 		Flavor: "small", Stale: true, Created: f.clock.Now(), Used: f.clock.Now(), Limits: snapshot.NetLimits{{Of: snapshot.OfBox, Allow: []string{"a"}}}})
 	if err != nil {
 		t.Fatal(err)
@@ -117,11 +117,11 @@ func TestNarrow_ByTemplate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.sessionOf(t, "bob", SessionOptions{ID: "x", Named: "narrow"})
+	f.sessionOf(t, "bob", SessionOptions{ID: "x", Template: "narrow"})
 	nets.limited(t, "by the template", "bob/x", "template a")
-	f.sessionOf(t, "bob", SessionOptions{ID: "y", Named: "narrow", Network: []string{"a", "b"}})
+	f.sessionOf(t, "bob", SessionOptions{ID: "y", Template: "narrow", Network: []string{"a", "b"}})
 	nets.limited(t, "by both", "bob/y", "template a", "box a b")
-	c, err := f.CreateContext(t.Context(), "bob", ContextOptions{Name: "c", Named: "narrow", Network: []string{}})
+	c, err := f.CreateContext(t.Context(), "bob", ContextOptions{Name: "c", Template: "narrow", Network: []string{}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -106,7 +106,9 @@ type network struct {
 func (f *machineFactory) openNetwork(ctx context.Context, b *Box, made *started) error {
 	n := &network{agent: made.machine.Agent, limited: len(b.limits) > 0}
 	if nets := f.parts.Networks; nets != nil {
-		n.open = func() Network { return nets.Open(b.key.owner, b.key.id, cmp.Or(b.named, string(b.template)), b.limits) }
+		n.open = func() Network {
+			return nets.Open(b.key.owner, b.key.id, cmp.Or(b.template, string(b.interpreter)), b.limits)
+		}
 	}
 	made.network = n
 	n.reopen()

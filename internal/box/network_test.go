@@ -302,7 +302,7 @@ func TestNetwork_RefusalsAreInResults(t *testing.T) {
 func TestNetwork_NoneBeforeTheOwner(t *testing.T) {
 	f := newFixture(t, nil)
 	nets := withLedger(f)
-	mach, err := f.machines.poolInstance(t.Context(), (&Box{spec: spec{template: TemplatePython, flavor: FlavorSmall}}).class())
+	mach, err := f.machines.poolInstance(t.Context(), (&Box{spec: spec{interpreter: InterpreterPython, flavor: FlavorSmall}}).class())
 	if err != nil {
 		t.Fatal(err)
 	}

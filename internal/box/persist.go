@@ -215,7 +215,7 @@ func (b *Box) metaLocked() snapshot.Meta {
 	now := b.env.now()
 	return snapshot.Meta{
 		Class: snapshot.Box, Owner: string(b.key.owner), Kind: string(b.key.kind), BoxID: b.key.id,
-		Name: b.name, Description: b.desc, Template: string(b.template), Named: b.named, Flavor: string(b.flavor), Limits: b.limits,
+		Name: b.name, Description: b.desc, Interpreter: string(b.interpreter), Template: b.template, Flavor: string(b.flavor), Limits: b.limits,
 		Created: b.created, Ran: b.ranLocked(), Unreported: b.unreportedLocked(),
 		// By the clock as it is now: it may have been set since, and age goes by it.
 		Used: now.Add(-now.Sub(b.use.lastUsed)),

@@ -26,9 +26,9 @@ func (f *machineFactory) start(waitForCapacity func(context.Context) error) {
 		return
 	}
 	var classes []pool.Class
-	for _, t := range []Template{TemplatePython, TemplateNode} {
+	for _, t := range []Interpreter{InterpreterPython, InterpreterNode} {
 		if f.parts.Machines.Interpreters[t.Language()] != "" {
-			classes = append(classes, pool.Class{Template: string(t), Flavor: string(f.cfg().DefaultFlavor)})
+			classes = append(classes, pool.Class{Interpreter: string(t), Flavor: string(f.cfg().DefaultFlavor)})
 		}
 	}
 	if f.cfg().PoolSize > 0 && f.parts.Volumes == nil { // machines of a pool have no owner
@@ -110,7 +110,7 @@ func (f *machineFactory) buildNow(c pool.Class) {
 	ctx, cancel := context.WithTimeout(f.base, buildTimeout)
 	defer cancel()
 	_, err := f.parts.Templates.Build(ctx, f.want(c), func(text string) {
-		f.log.Info("template", logkey.Template, c.Template, logkey.Flavor, c.Flavor, logkey.Progress, text)
+		f.log.Info("template", logkey.Template, c.Interpreter, logkey.Flavor, c.Flavor, logkey.Progress, text)
 	})
 	f.mu.Lock()
 	delete(f.builds, c)
@@ -122,7 +122,7 @@ func (f *machineFactory) buildNow(c pool.Class) {
 		if again { // once is enough
 			level = slog.LevelDebug
 		}
-		f.log.Log(ctx, level, "template not built; boxes are booted instead", logkey.Template, c.Template, logkey.Flavor, c.Flavor, logkey.Error, err)
+		f.log.Log(ctx, level, "template not built; boxes are booted instead", logkey.Template, c.Interpreter, logkey.Flavor, c.Flavor, logkey.Error, err)
 	}
 }
 
@@ -137,7 +137,7 @@ func (f *machineFactory) poolInstance(ctx context.Context, c pool.Class) (*machi
 		return nil, err
 	}
 	mach.VolumeDirs = dirs
-	language := Template(c.Template).Language()
+	language := Interpreter(c.Interpreter).Language()
 	if source == SourceBoot {
 		err = mach.Start(ctx, language, nil)
 	}

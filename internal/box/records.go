@@ -256,7 +256,7 @@ func (recs *records) beginSave(op string, owner Owner, max int) (end func(), err
 // findSaved finds a saved snapshot of an owner by its id or its unique name. The error is
 // CodeNotFound if there is none, and CodeInvalid if several have the name.
 func (recs *records) findSaved(op string, owner Owner, id string) (*snapshot.Record, error) {
-	var named []*snapshot.Record
+	var matching []*snapshot.Record
 	found, err := recs.saved(op, owner)
 	if err != nil {
 		return nil, err
@@ -266,16 +266,16 @@ func (recs *records) findSaved(op string, owner Owner, id string) (*snapshot.Rec
 		case r.ID == id:
 			return r, nil
 		case r.Name == id && id != "":
-			named = append(named, r)
+			matching = append(matching, r)
 		}
 	}
-	switch len(named) {
+	switch len(matching) {
 	case 0:
 		return nil, snapshotNotFound(op, id)
 	case 1:
-		return named[0], nil
+		return matching[0], nil
 	}
-	return nil, ambiguousSnapshot(op, id, named)
+	return nil, ambiguousSnapshot(op, id, matching)
 }
 
 // findRecord finds the record of a box by the box's id or, for a context, its name;
@@ -331,10 +331,10 @@ func recordKey(r *snapshot.Record) key { return key{Owner(r.Owner), Kind(r.Kind)
 
 // infoOfRecord describes a hibernated box.
 func infoOfRecord(r *snapshot.Record) Info {
-	t := Template(r.Template)
+	t := Interpreter(r.Interpreter)
 	return Info{
 		ID: r.BoxID, Kind: Kind(r.Kind), Owner: Owner(r.Owner), Name: r.Name, Description: r.Description,
-		Template: t, Named: r.Named, Language: t.Language(), Flavor: Flavor(r.Flavor), Limits: r.Limits, State: StateHibernated,
+		Interpreter: t, Template: r.Template, Language: t.Language(), Flavor: Flavor(r.Flavor), Limits: r.Limits, State: StateHibernated,
 		Created: r.Created, LastUsed: r.Used,
 	}
 }
@@ -348,7 +348,7 @@ func (recs *records) specOf(lease *snapshot.Lease) spec {
 	}
 	return spec{
 		key: key{Owner(meta.Owner), Kind(meta.Kind), meta.BoxID}, name: meta.Name, desc: meta.Description,
-		template: Template(meta.Template), named: meta.Named, flavor: Flavor(meta.Flavor), limits: meta.Limits, created: meta.Created,
+		interpreter: Interpreter(meta.Interpreter), template: meta.Template, flavor: Flavor(meta.Flavor), limits: meta.Limits, created: meta.Created,
 		origin: origin{record: lease, stale: meta.Stale, restored: meta.Restored, ran: meta.Ran, written: meta.Written, report: unreported},
 	}
 }

@@ -335,7 +335,7 @@ func (r *registry) nextChange() <-chan struct{} {
 func (r *registry) tombstone(sp *spec, reason Reason, detail string) *Tombstone {
 	k := sp.key
 	return &Tombstone{ID: k.id, Kind: k.kind, Owner: k.owner, Name: sp.name, Reason: reason, Detail: detail, At: r.now(),
-		Template: sp.template, Named: sp.named, Flavor: sp.flavor, Limits: sp.limits}
+		Interpreter: sp.interpreter, Template: sp.template, Flavor: sp.flavor, Limits: sp.limits}
 }
 
 // recordExitLocked remembers a box that is gone for good.

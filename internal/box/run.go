@@ -26,7 +26,7 @@ func (b *Box) Run(ctx context.Context, req RunRequest) (*RunResult, error) {
 	if req.Calls != nil {
 		defer req.Calls.End()
 	}
-	lang := b.template.Language()
+	lang := b.interpreter.Language()
 	if req.Language != "" {
 		t, err := ParseLanguage(req.Language)
 		if err != nil {
@@ -36,7 +36,7 @@ func (b *Box) Run(ctx context.Context, req RunRequest) (*RunResult, error) {
 	}
 	if have := b.interpreters(); have[lang] == "" {
 		whose := "server"
-		if b.named != "" {
+		if b.template != "" {
 			whose = "template"
 		}
 		return nil, noInterpreter(op, lang, whose, have)
@@ -137,7 +137,7 @@ func (b *Box) runResult(k *kernel, code string, res *protocol.RunResult, out *co
 		r.Notes = append(r.Notes, "The interpreter had ended since the last call and was started anew: earlier variables were lost, files are kept.")
 	}
 	k.ran.Store(true)
-	if k == b.kernel(b.template.Language()) {
+	if k == b.kernel(b.interpreter.Language()) {
 		b.noteRan()
 	}
 	if r.TimedOut {

@@ -271,7 +271,7 @@ func TestRun_JavaScript(t *testing.T) {
 		t.Skip("no node on this machine")
 	}
 	f := newFixture(t, nil)
-	b := f.sessionOf(t, "", SessionOptions{Template: TemplateNode})
+	b := f.sessionOf(t, "", SessionOptions{Interpreter: InterpreterNode})
 	wantOut(t, b, "const x = 20; console.log('hi'); x + 22", "hi\n42\n")
 	if res := run(t, b, "throw new TypeError('no')"); res.Success || res.Error == nil || res.Error.Name != "TypeError" {
 		t.Errorf("error: got %+v", res)

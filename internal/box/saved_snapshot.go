@@ -21,7 +21,7 @@ type SavedSnapshot struct {
 	Description string
 	Kind        Kind   // of the box
 	BoxID       string // of the box that it was taken of
-	Template    Template
+	Interpreter Interpreter
 	Language    string
 	Flavor      Flavor
 	Created     time.Time
@@ -73,7 +73,7 @@ func (m *Manager) saveSnapshot(ctx context.Context, op string, b *Box, opts Snap
 	owner := b.key.owner
 	meta := snapshot.Meta{
 		Class: snapshot.Saved, Owner: string(owner), Kind: string(b.key.kind), BoxID: b.key.id, Name: opts.Name, Description: opts.Description,
-		Template: string(b.template), Named: b.named, Flavor: string(b.flavor), Limits: b.limits, Created: m.now(), Used: m.now(),
+		Interpreter: string(b.interpreter), Template: b.template, Flavor: string(b.flavor), Limits: b.limits, Created: m.now(), Used: m.now(),
 	}
 	lease, err := m.parts.Snapshots.Create(meta)
 	if err != nil {
@@ -204,7 +204,7 @@ func (m *Manager) Restore(ctx context.Context, owner Owner, kind Kind, id string
 		}
 	}
 	sp := spec{
-		template: Template(r.Template), named: r.Named, flavor: Flavor(r.Flavor), limits: r.Limits,
+		interpreter: Interpreter(r.Interpreter), template: r.Template, flavor: Flavor(r.Flavor), limits: r.Limits,
 		name: opts.Name, desc: opts.Description, origin: origin{snapshot: r.ID, ran: r.Ran},
 	}
 	if opts.Into != "" {
@@ -234,13 +234,13 @@ func (m *Manager) Restore(ctx context.Context, owner Owner, kind Kind, id string
 }
 
 func savedSnapshot(r *snapshot.Record) SavedSnapshot {
-	t := Template(r.Template)
+	t := Interpreter(r.Interpreter)
 	if r.Aside != "" { // a record of a box
 		r.Created, r.Description = r.Written, "Set aside: "+r.Aside
 	}
 	return SavedSnapshot{
 		ID: r.ID, Name: r.Name, Description: r.Description, Kind: Kind(r.Kind), BoxID: r.BoxID,
-		Template: t, Language: t.Language(), Flavor: Flavor(r.Flavor), Created: r.Created, Bytes: r.Bytes, Aside: r.Aside,
+		Interpreter: t, Language: t.Language(), Flavor: Flavor(r.Flavor), Created: r.Created, Bytes: r.Bytes, Aside: r.Aside,
 	}
 }
 
@@ -252,17 +252,17 @@ func snapshotNotFound(op, id string) error {
 }
 
 // ambiguousSnapshot is the error for a name that several snapshots have, the newest first.
-func ambiguousSnapshot(op, name string, named []*snapshot.Record) error {
+func ambiguousSnapshot(op, name string, matching []*snapshot.Record) error {
 	const shown = 3
 	var ids []string
-	for _, r := range named[:min(len(named), shown)] {
+	for _, r := range matching[:min(len(matching), shown)] {
 		ids = append(ids, fmt.Sprintf("%s of %s", r.ID, r.Created.UTC().Format(time.RFC3339)))
 	}
-	if len(named) > shown {
+	if len(matching) > shown {
 		ids = append(ids, "and older ones")
 	}
 	return &Error{
-		Code: CodeInvalid, Op: op, Msg: fmt.Sprintf("Ambiguous snapshot name: %d snapshots are named '%s'", len(named), clip(name, maxName)),
+		Code: CodeInvalid, Op: op, Msg: fmt.Sprintf("Ambiguous snapshot name: %d snapshots are named '%s'", len(matching), clip(name, maxName)),
 		Hint: "Use the snapshot_id: " + strings.Join(ids, ", ") + ".", Context: map[string]string{"field": "snapshot_id"},
 	}
 }

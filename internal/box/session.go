@@ -15,7 +15,7 @@ const maxID = 128
 // and takes from the ended one what opts leaves open. Concurrent callers with the same new
 // id share a box. If the ctx of one ends, the start continues for the others.
 //
-// Errors: CodeInvalid (bad id, another template or flavor than the session has, no such named
+// Errors: CodeInvalid (bad id, another interpreter, template or flavor than the session has, no such named
 // template, or a network outside of the policy), CodeUnsupportedLanguage, CodeLimit,
 // CodeNotFound (none exists, with opts.Existing), CodeNotReady, CodeStartFailed, CodeGone
 // (stopped while starting), CodeCancelled.
@@ -27,7 +27,7 @@ func (m *Manager) Session(ctx context.Context, owner Owner, opts SessionOptions)
 	} else if err := checkID(op, opts.ID); err != nil {
 		return nil, Hold{}, err
 	}
-	template, err := ParseTemplate(string(opts.Template))
+	interpreter, err := ParseInterpreter(string(opts.Interpreter))
 	if err != nil {
 		return nil, Hold{}, err
 	}
@@ -36,11 +36,11 @@ func (m *Manager) Session(ctx context.Context, owner Owner, opts SessionOptions)
 		return nil, Hold{}, err
 	}
 
-	sp := spec{key: key{owner, KindSession, opts.ID}, template: m.orUsual(template), flavor: m.orDefault(flavor)}
+	sp := spec{key: key{owner, KindSession, opts.ID}, interpreter: m.orUsual(interpreter), flavor: m.orDefault(flavor)}
 	var errNew error // why there can be no new box
-	if opts.Named != "" {
-		sp.template, sp.flavor = template, flavor
-		errNew = m.fromNamed(op, &sp, opts.Named)
+	if opts.Template != "" {
+		sp.interpreter, sp.flavor = interpreter, flavor
+		errNew = m.fromNamed(op, &sp, opts.Template)
 	}
 	network, err := m.narrow(op, &sp, opts.Network)
 	switch {
@@ -60,13 +60,13 @@ func (m *Manager) Session(ctx context.Context, owner Owner, opts SessionOptions)
 		return m.create(ctx, op, sp)
 	}
 	q := search{op: op, key: sp.key, check: func(s *spec) error {
-		if err := s.matches(op, template, opts.Named, flavor); err != nil {
+		if err := s.matches(op, interpreter, opts.Template, flavor); err != nil {
 			return err
 		}
 		return s.hasNetwork(op, network)
 	}}
 	if errNew == nil && !opts.Existing {
-		q.make = func() spec { return m.revived(op, sp, template, opts.Named, flavor) }
+		q.make = func() spec { return m.revived(op, sp, interpreter, opts.Template, flavor) }
 	}
 	b, hold, err := m.acquire(ctx, q)
 	switch {
@@ -83,19 +83,19 @@ func (m *Manager) Session(ctx context.Context, owner Owner, opts SessionOptions)
 }
 
 // matches returns an error if the box does not have the requested properties.
-func (s *spec) matches(op string, template Template, named string, flavor Flavor) error {
-	if named != "" && named != s.named {
-		has := s.named
+func (s *spec) matches(op string, interpreter Interpreter, template string, flavor Flavor) error {
+	if template != "" && template != s.template {
+		has := s.template
 		if has == "" {
-			has = string(s.template)
+			has = string(s.interpreter)
 		}
-		e := s.error(CodeInvalid, op, fmt.Sprintf("Session %s came from the template '%s', not '%s'", s.key.id, has, clip(named, 64)),
+		e := s.error(CodeInvalid, op, fmt.Sprintf("Session %s came from the template '%s', not '%s'", s.key.id, has, clip(template, 64)),
 			"Leave out the template, or start a new session.", nil)
 		e.Context["field"] = "template"
 		return e
 	}
-	what, has, want := "language", s.template.Language(), template.Language()
-	if template == "" || template == s.template {
+	what, has, want := "language", s.interpreter.Language(), interpreter.Language()
+	if interpreter == "" || interpreter == s.interpreter {
 		if flavor == "" || flavor == s.flavor {
 			return nil
 		}
@@ -128,15 +128,15 @@ func wordByte(b byte) bool {
 	return b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b >= '0' && b <= '9' || b == '.' || b == '_' || b == '-'
 }
 
-// orUsual returns the template of a box for which none was asked: that of JavaScript
+// orUsual returns the interpreter of a box for which none was asked: that of JavaScript
 // on a server without Python.
-func (m *Manager) orUsual(t Template) Template {
+func (m *Manager) orUsual(t Interpreter) Interpreter {
 	if t != "" {
 		return t
 	}
 	have := m.parts.Machines.Interpreters
 	if have[Python] == "" && have[JavaScript] != "" {
-		return TemplateNode
+		return InterpreterNode
 	}
-	return TemplatePython
+	return InterpreterPython
 }

@@ -33,7 +33,7 @@ func TestSession_Lifecycle(t *testing.T) {
 	}
 
 	info := b.Info()
-	if info.ID != b.ID() || info.Kind != KindSession || info.Template != TemplatePython || info.Language != Python ||
+	if info.ID != b.ID() || info.Kind != KindSession || info.Interpreter != InterpreterPython || info.Language != Python ||
 		info.Flavor != FlavorSmall || info.State != StateReady || info.Created != f.clock.Now() {
 		t.Errorf("info: got %+v", info)
 	}
@@ -79,7 +79,7 @@ func TestSession_InvalidOptions(t *testing.T) {
 		_, _, err := f.Session(t.Context(), "", SessionOptions{ID: id})
 		wantCode(t, err, CodeInvalid, "Invalid session id")
 	}
-	_, _, err := f.Session(t.Context(), "", SessionOptions{Template: "ruby"})
+	_, _, err := f.Session(t.Context(), "", SessionOptions{Interpreter: "ruby"})
 	wantCode(t, err, CodeUnsupportedLanguage, "Unsupported language: ruby")
 	_, _, err = f.Session(t.Context(), "", SessionOptions{Flavor: "huge"})
 	wantCode(t, err, CodeInvalid, "huge")
@@ -88,11 +88,11 @@ func TestSession_InvalidOptions(t *testing.T) {
 	if err != nil || b.ID() != "Mine_1.x-y" || !hold.Created {
 		t.Fatalf("unknown id: got %v, %+v, %v; want a new session with it", b, hold, err)
 	}
-	_, _, err = f.Session(t.Context(), "", SessionOptions{ID: b.ID(), Template: TemplateNode})
+	_, _, err = f.Session(t.Context(), "", SessionOptions{ID: b.ID(), Interpreter: InterpreterNode})
 	wantCode(t, err, CodeInvalid, "language 'python', not 'javascript'")
 	_, _, err = f.Session(t.Context(), "", SessionOptions{ID: b.ID(), Flavor: FlavorSmall})
 	wantCode(t, err, CodeInvalid, "flavor 'medium', not 'small'")
-	f.sessionOf(t, "", SessionOptions{ID: b.ID(), Template: TemplatePython, Flavor: FlavorMedium})
+	f.sessionOf(t, "", SessionOptions{ID: b.ID(), Interpreter: InterpreterPython, Flavor: FlavorMedium})
 	if created, _, _ := f.engine.counts(); created != 1 {
 		t.Errorf("boxes created: got %d, want 1", created)
 	}
@@ -273,7 +273,7 @@ func TestSession_MissingInterpreter(t *testing.T) {
 	f.parts.Machines.Interpreters = map[string]string{Python: "/nonexistent/python"}
 	_, err := f.CreateContext(t.Context(), "", ContextOptions{Name: "js", Language: "javascript"})
 	wantCode(t, err, CodeUnsupportedLanguage, "Unsupported language: javascript", "no interpreter")
-	_, _, err = f.Session(t.Context(), "", SessionOptions{Template: TemplateNode})
+	_, _, err = f.Session(t.Context(), "", SessionOptions{Interpreter: InterpreterNode})
 	wantCode(t, err, CodeUnsupportedLanguage)
 	_, err = f.CreateContext(t.Context(), "", ContextOptions{Name: "py"})
 	wantCode(t, err, CodeStartFailed, "start python kernel")
@@ -306,11 +306,11 @@ func TestSession_UsualLanguage(t *testing.T) {
 	f := newFixture(t, nil)
 	have := f.parts.Machines.Interpreters
 	f.parts.Machines.Interpreters = map[string]string{JavaScript: "/nonexistent/node"}
-	if b := f.session(t, "", "node"); b.template != TemplateNode {
-		t.Errorf("without Python: template %s", b.template)
+	if b := f.session(t, "", "node"); b.interpreter != InterpreterNode {
+		t.Errorf("without Python: template %s", b.interpreter)
 	}
 	f.parts.Machines.Interpreters = have
-	if b := f.session(t, "", "python"); b.template != TemplatePython {
-		t.Errorf("with Python: template %s", b.template)
+	if b := f.session(t, "", "python"); b.interpreter != InterpreterPython {
+		t.Errorf("with Python: template %s", b.interpreter)
 	}
 }

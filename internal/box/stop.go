@@ -94,7 +94,7 @@ func (m *Manager) stopHibernated(op string, k key) (bool, error) {
 
 // endedSpec describes the box of a record as far as its tombstone needs it.
 func endedSpec(r *snapshot.Record) *spec {
-	return &spec{key: recordKey(r), name: r.Name, template: Template(r.Template), named: r.Named, flavor: Flavor(r.Flavor), limits: r.Limits}
+	return &spec{key: recordKey(r), name: r.Name, interpreter: Interpreter(r.Interpreter), template: r.Template, flavor: Flavor(r.Flavor), limits: r.Limits}
 }
 
 // removeLost removes the record of a box that was lost with its server before

@@ -67,7 +67,7 @@ func (m *Manager) StoredFiles(owner Owner, kind Kind, id string) (*StoredFiles, 
 	if err != nil {
 		return nil, nil
 	}
-	cause := m.machines.restorable(dir, Template(meta.Template), Flavor(meta.Flavor))
+	cause := m.machines.restorable(dir, Interpreter(meta.Interpreter), Flavor(meta.Flavor))
 	missing := isMissingImage(cause)
 	if !unusable(cause) && !missing {
 		return nil, nil

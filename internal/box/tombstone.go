@@ -45,9 +45,9 @@ type Tombstone struct {
 	Detail string    `json:"detail,omitempty"` // one line for people; may be empty
 	At     time.Time `json:"at"`
 	// These are of the box, and a session made in its place has them too.
-	Template Template `json:"template,omitempty"`
-	Named    string   `json:"named,omitempty"`
-	Flavor   Flavor   `json:"flavor,omitempty"`
+	Interpreter Interpreter `json:"template,omitempty"`
+	Template    string      `json:"named,omitempty"`
+	Flavor      Flavor      `json:"flavor,omitempty"`
 	// Limits are those of the network of the box, which a box made in its place has too.
 	Limits snapshot.NetLimits `json:"limits,omitempty"`
 }

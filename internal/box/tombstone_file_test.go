@@ -30,7 +30,7 @@ func TestTombstones_SharedByServers(t *testing.T) {
 		c.add(time.Second)
 		k := key{"owner", KindContext, id}
 		m.reg.tombstones.add(&Tombstone{ID: id, Name: "name of " + id, Kind: k.kind, Owner: k.owner, Reason: reason, Detail: "detail", At: c.Now(),
-			Template: TemplatePython, Named: "named", Flavor: FlavorLarge, Limits: snapshot.NetLimits{{Of: snapshot.OfBox}}})
+			Interpreter: InterpreterPython, Template: "named", Flavor: FlavorLarge, Limits: snapshot.NetLimits{{Of: snapshot.OfBox}}})
 		m.maintainer.shareTombstones(t.Context())
 		return k
 	}

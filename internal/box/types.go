@@ -40,10 +40,10 @@ const (
 // SessionOptions describes the session a caller wants. Empty fields mean: what the
 // session has, or the default for a new one.
 type SessionOptions struct {
-	ID       string // empty: a generated id
-	Template Template
-	Named    string // a named template, of the owner or of everyone; "": the built-in one
-	Flavor   Flavor
+	ID          string // empty: a generated id
+	Interpreter Interpreter
+	Template    string // a named template, of the owner or of everyone; "": the built-in one
+	Flavor      Flavor
 	// Network narrows the network of a new session to presets and hosts. A session that
 	// exists must have been narrowed to the same. nil: it is not narrowed.
 	Network []string
@@ -54,8 +54,8 @@ type SessionOptions struct {
 // ContextOptions describes a new context.
 type ContextOptions struct {
 	Name        string // 1 to 64 characters of letters, digits, space, ".", "_", "-"
-	Language    string // "python" (default) or "javascript"; with Named, "" or that of the template
-	Named       string // a named template, of the owner or of everyone; "": the built-in one
+	Language    string // "python" (default) or "javascript"; with Template, "" or that of the template
+	Template    string // a named template, of the owner or of everyone; "": the built-in one
 	Description string
 	Flavor      Flavor
 	Network     []string // as in SessionOptions
@@ -67,8 +67,8 @@ type Info struct {
 	Kind        Kind
 	Name        string // contexts only
 	Description string // contexts only
-	Template    Template
-	Named       string // the named template that it came from; "": a built-in one
+	Interpreter Interpreter
+	Template    string // the named template that it came from; "": a built-in one
 	Language    string
 	Flavor      Flavor
 	Limits      snapshot.NetLimits // of its network; not modified
@@ -124,7 +124,7 @@ type Chunk struct {
 // variables live on from call to call.
 type RunRequest struct {
 	Code     string
-	Language string        // "": the template's
+	Language string        // "": that of the interpreter of the box
 	Timeout  time.Duration // 0: the default of the kind
 	Progress func(Chunk)   // may be nil; called in the caller's goroutine, and holds up the code until it returns
 	Calls    Calls         // answers the code's calls; nil allows none

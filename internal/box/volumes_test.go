@@ -138,7 +138,7 @@ func TestStart_WithoutVolume(t *testing.T) {
 	_, _, err := f.Manager.Session(t.Context(), "bob", SessionOptions{ID: "x"})
 	check(err, unsafe.Why)
 
-	b := f.life.newBox(spec{key: key{"bob", KindSession, "y"}, template: "python", flavor: "small"})
+	b := f.life.newBox(spec{key: key{"bob", KindSession, "y"}, interpreter: "python", flavor: "small"})
 	f.reg.mu.Lock()
 	defer f.reg.mu.Unlock()
 	failed := fmt.Errorf("mount %s: %w", gone, os.ErrNotExist)

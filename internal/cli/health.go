@@ -118,7 +118,7 @@ func (h *host) status(context.Context) map[string]any {
 	s := h.manager.Stats()
 	ready := map[string]int{}
 	for _, c := range h.manager.Pool() {
-		ready[c.Class.Template] += c.Ready
+		ready[c.Class.Interpreter] += c.Ready
 	}
 	return map[string]any{
 		"engine":          h.engine.Info().Name,
@@ -157,7 +157,7 @@ func (h *host) page(cfg *config.Config, p *statuspage.Page) {
 		p.Limits = append(p.Limits, byteLimit("boxes on disk", s.DiskBytes, int64(cfg.SnapshotDiskMB)<<20))
 	}
 	for _, c := range h.manager.Pool() {
-		p.Pool = append(p.Pool, statuspage.Pool{Kind: c.Class.Template + ", " + c.Class.Flavor, Ready: c.Ready, Wanted: c.Wanted, Trouble: broken(c)})
+		p.Pool = append(p.Pool, statuspage.Pool{Kind: c.Class.Interpreter + ", " + c.Class.Flavor, Ready: c.Ready, Wanted: c.Wanted, Trouble: broken(c)})
 	}
 	if !p.NoBoxes {
 		h.ownBoxes(p)
@@ -181,7 +181,7 @@ func (h *host) ownBoxes(p *statuspage.Page) {
 	p.More = max(0, len(boxes)-shownBoxes)
 	for _, b := range boxes[:len(boxes)-p.More] {
 		p.Boxes = append(p.Boxes, statuspage.Box{
-			ID: b.ID, Name: b.Name, Kind: string(b.Kind), Template: string(b.Template), Flavor: string(b.Flavor), State: string(b.State),
+			ID: b.ID, Name: b.Name, Kind: string(b.Kind), Template: string(b.Interpreter), Flavor: string(b.Flavor), State: string(b.State),
 			Created: b.Created, Used: b.LastUsed,
 		})
 	}

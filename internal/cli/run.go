@@ -158,7 +158,7 @@ func (a *app) newJob(o *runOptions, volumes []config.Volume, args []string, dash
 	default:
 		return nil, fmt.Errorf("--flavor must be one of: small, medium, large, got %q", o.flavor)
 	}
-	if t, err := box.ParseTemplate(o.from); err == nil && t != "" {
+	if t, err := box.ParseInterpreter(o.from); err == nil && t != "" {
 		return nil, fmt.Errorf("--template %s: the template is built in: leave out --template, and name the language of a program with --lang", o.from)
 	}
 	if j.copies, err = parseCopies(o.copies, volumes); err != nil {
@@ -193,7 +193,7 @@ func (a *app) newJob(o *runOptions, volumes []config.Volume, args []string, dash
 // language returns the language of a program.
 func language(flag, file string) (string, error) {
 	if flag != "" {
-		t, err := box.ParseTemplate(flag)
+		t, err := box.ParseInterpreter(flag)
 		if err != nil {
 			return "", fmt.Errorf("--lang must be python or javascript, got %q", flag)
 		}

@@ -74,14 +74,14 @@ func (h *host) startNamed(ctx context.Context, cfg *config.Config, j *job, maker
 	}
 	j.flavor, j.limits = box.Flavor(t.Flavor), t.Limits
 	if j.anyLang {
-		j.language = box.Template(t.Base).Language()
+		j.language = box.Interpreter(t.Base).Language()
 	}
 	dir, release, err := h.catalog.Read(t.ID)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	maker, err = h.makerOfSnapshot(ctx, cfg, maker, dir, box.Template(t.Base).Language())
+	maker, err = h.makerOfSnapshot(ctx, cfg, maker, dir, box.Interpreter(t.Base).Language())
 	if err != nil {
 		return nil, unfit(t.Name, err)
 	}

@@ -105,7 +105,7 @@ func templateConfig(cfg *config.Config, h *host, log *slog.Logger) template.Conf
 
 // templateWant returns the description of the template that boxes of the name and
 // flavor use.
-func templateWant(cfg *config.Config, t box.Template, flavor box.Flavor) template.Spec {
+func templateWant(cfg *config.Config, t box.Interpreter, flavor box.Flavor) template.Spec {
 	w := template.Spec{Name: string(t), Language: t.Language(), Flavor: string(flavor), Limits: flavor.Limits()}
 	if w.Language == image.Python {
 		w.Preload = cfg.Preload
@@ -135,7 +135,7 @@ interpreters) must be the same as those of the server.`,
   glovebox template build python --flavor small,large
   glovebox template build data --copy lib --run 'pip install --no-index ./lib/*'
   glovebox template build --file glovebox.toml`,
-		ValidArgs: []string{string(box.TemplatePython), string(box.TemplateNode)},
+		ValidArgs: []string{string(box.InterpreterPython), string(box.InterpreterNode)},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, _, err := config.Load(cmd.Flags(), a.lookup)
 			if err != nil {
@@ -189,12 +189,12 @@ interpreters) must be the same as those of the server.`,
 }
 
 // templateNames parses the names of templates.
-func templateNames(args []string) ([]box.Template, error) {
-	var names []box.Template
+func templateNames(args []string) ([]box.Interpreter, error) {
+	var names []box.Interpreter
 	for _, arg := range args {
-		t, err := box.ParseTemplate(arg)
+		t, err := box.ParseInterpreter(arg)
 		if err != nil || t == "" {
-			return nil, withHint(fmt.Errorf("unknown template %q: there are %s and %s", arg, box.TemplatePython, box.TemplateNode),
+			return nil, withHint(fmt.Errorf("unknown template %q: there are %s and %s", arg, box.InterpreterPython, box.InterpreterNode),
 				"--run, --copy or a file %s define other templates", recipe.FileName)
 		}
 		if !slices.Contains(names, t) {
@@ -204,9 +204,9 @@ func templateNames(args []string) ([]box.Template, error) {
 	return names, nil
 }
 
-func (a *app) buildTemplates(ctx context.Context, cfg *config.Config, h *host, s *template.Store, names []box.Template, sizes []string, force bool) error {
+func (a *app) buildTemplates(ctx context.Context, cfg *config.Config, h *host, s *template.Store, names []box.Interpreter, sizes []string, force bool) error {
 	if len(names) == 0 {
-		for _, t := range []box.Template{box.TemplatePython, box.TemplateNode} {
+		for _, t := range []box.Interpreter{box.InterpreterPython, box.InterpreterNode} {
 			if h.maker.Interpreters[t.Language()] != "" {
 				names = append(names, t)
 			}
@@ -450,7 +450,7 @@ func pickTemplates(list []template.Info, keys []string) ([]template.Info, error)
 		}
 		switch {
 		case len(found) == 0:
-			if t, err := box.ParseTemplate(key); err == nil && t != "" { // one name may have several, of other flavors and versions
+			if t, err := box.ParseInterpreter(key); err == nil && t != "" { // one name may have several, of other flavors and versions
 				return nil, fmt.Errorf("no template %q of your own: built-in templates are removed by their key", key)
 			}
 			return nil, fmt.Errorf("no template %q", key)

@@ -280,7 +280,7 @@ func (e *exported) check() error {
 	if err := r.Check(); err != nil {
 		return err
 	}
-	if base := box.Template(e.Base); base != box.TemplatePython && base != box.TemplateNode || e.Flavor == "" {
+	if base := box.Interpreter(e.Base); base != box.InterpreterPython && base != box.InterpreterNode || e.Flavor == "" {
 		return fmt.Errorf("base %.40q and flavor %.40q are not known", e.Base, e.Flavor)
 	}
 	if err := e.Limits.Check(); err != nil {

@@ -40,7 +40,7 @@ func (t *namedTemplate) info() templateInfo {
 	}
 }
 
-func (t *namedTemplate) language() string { return box.Template(t.Base).Language() }
+func (t *namedTemplate) language() string { return box.Interpreter(t.Base).Language() }
 
 // loaded returns the imported modules.
 func (t *namedTemplate) loaded() string {
@@ -374,7 +374,7 @@ func (h *host) describedTemplates(owner box.Owner) []tools.Template {
 	}
 	var described []tools.Template
 	for _, t := range list {
-		described = append(described, tools.Template{Name: t.Name, Language: box.Template(t.Base).Language(), Description: t.Description})
+		described = append(described, tools.Template{Name: t.Name, Language: box.Interpreter(t.Base).Language(), Description: t.Description})
 	}
 	return described
 }

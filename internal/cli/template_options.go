@@ -63,7 +63,7 @@ func (o *recipeOptions) inFlags() bool {
 func (o *recipeOptions) builds(cfg *config.Config, names []string) ([]*recipeBuild, error) {
 	own, builtin := 0, 0
 	for _, name := range names {
-		if t, err := box.ParseTemplate(name); err == nil && t != "" {
+		if t, err := box.ParseInterpreter(name); err == nil && t != "" {
 			builtin++
 		} else {
 			own++
@@ -78,7 +78,7 @@ func (o *recipeOptions) builds(cfg *config.Config, names []string) ([]*recipeBui
 		}
 		return nil, nil
 	case builtin > 0:
-		return nil, fmt.Errorf("%s and %s are built in and have no recipes: choose another name for a recipe, or build them by themselves", box.TemplatePython, box.TemplateNode)
+		return nil, fmt.Errorf("%s and %s are built in and have no recipes: choose another name for a recipe, or build them by themselves", box.InterpreterPython, box.InterpreterNode)
 	case len(o.sizes) > 1:
 		return nil, errors.New("--flavor: a template from a recipe has one flavor")
 	case o.inFlags() && len(names) != 1:

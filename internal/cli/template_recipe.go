@@ -296,10 +296,10 @@ func (b *recipeBuild) finish(ctx context.Context, m *machine.Machine, d catalog.
 	}
 	b.say("writing and verifying")
 	t := catalog.Template{
-		Name: b.name, Owner: b.owner, Description: b.recipe.Description, Base: string(box.TemplatePython), Flavor: b.recipe.Flavor,
+		Name: b.name, Owner: b.owner, Description: b.recipe.Description, Base: string(box.InterpreterPython), Flavor: b.recipe.Flavor,
 	}
 	if b.recipe.Language == recipe.JavaScript {
-		t.Base = string(box.TemplateNode)
+		t.Base = string(box.InterpreterNode)
 	}
 	if t.Limits, err = templateLimits(b.recipe.Network); err != nil {
 		return catalog.Template{}, err

@@ -172,7 +172,7 @@ func (c *Catalog) All() ([]Template, error) {
 
 func describe(id string, m *snapshot.Meta, bytes int64) Template {
 	return Template{
-		ID: id, Name: m.Name, Owner: m.Owner, Description: m.Description, Base: m.Template, Flavor: m.Flavor, Limits: m.Limits, Made: m.Created, Bytes: bytes,
+		ID: id, Name: m.Name, Owner: m.Owner, Description: m.Description, Base: m.Interpreter, Flavor: m.Flavor, Limits: m.Limits, Made: m.Created, Bytes: bytes,
 	}
 }
 
@@ -238,7 +238,7 @@ func (c *Catalog) Details(id string) (Details, error) {
 // from the replaced template live on. After an error nothing has changed.
 func (c *Catalog) Put(ctx context.Context, t Template, d Details, estimate int64, write func(ctx context.Context, dir string) error) (Template, error) {
 	lease, err := c.named.Create(snapshot.Meta{
-		Class: snapshot.Saved, Kind: kind, Owner: t.Owner, Name: t.Name, Description: t.Description, Template: t.Base, Flavor: t.Flavor, Limits: t.Limits,
+		Class: snapshot.Saved, Kind: kind, Owner: t.Owner, Name: t.Name, Description: t.Description, Interpreter: t.Base, Flavor: t.Flavor, Limits: t.Limits,
 	})
 	if err != nil {
 		return Template{}, fmt.Errorf("add template %q: %w", t.Name, err)

@@ -1,7 +1,7 @@
 // Package pool keeps a few machines ready ahead of the calls that need one.
 //
 //	p := pool.New(pool.Config{Size: 3, Make: make})
-//	p.Start([]pool.Class{{Template: "python", Flavor: "small"}})
+//	p.Start([]pool.Class{{Interpreter: "python", Flavor: "small"}})
 //	err := p.Ready(ctx)          // all instances are verified
 //	m := p.Take(ctx, class)      // nil: none is ready, create one
 //	err = p.Close(ctx)

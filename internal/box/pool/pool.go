@@ -30,10 +30,10 @@ const (
 
 var errClosed = errors.New("the pool is closed")
 
-// Class identifies interchangeable instances: same template, same flavor.
-type Class struct{ Template, Flavor string }
+// Class identifies interchangeable instances: of the same interpreter and flavor.
+type Class struct{ Interpreter, Flavor string }
 
-func (c Class) String() string { return c.Template + "/" + c.Flavor }
+func (c Class) String() string { return c.Interpreter + "/" + c.Flavor }
 
 // Config configures a Pool. Only Make is required.
 type Config struct {
@@ -127,7 +127,7 @@ func (p *Pool) Start(ids []Class) {
 	for i, id := range ids {
 		if !slices.Contains(ids[:i], id) {
 			classes = append(classes, &class{id: id, begun: p.cfg.Now()})
-			p.cfg.Log.Info("pool begins to fill", logkey.Template, id.Template, logkey.Flavor, id.Flavor, logkey.Size, p.cfg.Size)
+			p.cfg.Log.Info("pool begins to fill", logkey.Template, id.Interpreter, logkey.Flavor, id.Flavor, logkey.Size, p.cfg.Size)
 		}
 	}
 	p.mu.Lock()

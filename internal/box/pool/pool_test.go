@@ -23,8 +23,8 @@ import (
 )
 
 var (
-	small = Class{Template: "python", Flavor: "small"}
-	large = Class{Template: "node", Flavor: "large"}
+	small = Class{Interpreter: "python", Flavor: "small"}
+	large = Class{Interpreter: "node", Flavor: "large"}
 )
 
 // factory creates real machines from plain processes and records them.
@@ -234,7 +234,7 @@ func TestFill_ClassesTakeTurns(t *testing.T) {
 					t.Errorf("stats of %s: got %+v", c, s)
 				}
 			}
-			if m := p.Take(t.Context(), Class{Template: "python", Flavor: "large"}); m != nil {
+			if m := p.Take(t.Context(), Class{Interpreter: "python", Flavor: "large"}); m != nil {
 				t.Error("Take of another class: got a machine")
 			}
 

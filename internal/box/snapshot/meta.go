@@ -26,7 +26,7 @@ const (
 	maxID          = 128
 	maxName        = 64
 	maxDescription = 4096
-	maxWord        = 64 // Kind, Template, Flavor, Named
+	maxWord        = 64 // Kind, Interpreter, Template, Flavor
 	maxAside       = 1024
 	// MaxUnreported bounds Meta.Unreported.
 	MaxUnreported = 4096
@@ -40,9 +40,9 @@ type Meta struct {
 	BoxID       string `json:"box_id,omitempty"`      // at most 128 bytes
 	Name        string `json:"name,omitempty"`        // at most 64 bytes
 	Description string `json:"description,omitempty"` // at most 4096 bytes
-	Template    string `json:"template,omitempty"`    // at most 64 bytes
+	Interpreter string `json:"template,omitempty"`    // at most 64 bytes
 	Flavor      string `json:"flavor,omitempty"`      // at most 64 bytes
-	Named       string `json:"named,omitempty"`       // the named template that the box came from; at most 64 bytes
+	Template    string `json:"named,omitempty"`       // the named template that the box came from; at most 64 bytes
 	// Limits narrow the network of the box.
 	Limits NetLimits `json:"limits,omitempty"`
 	// Aside is the reason why a Box record is no longer the state of its box: it could
@@ -80,9 +80,9 @@ func (m *Meta) check() error {
 		{"box id", m.BoxID, maxID},
 		{"name", m.Name, maxName},
 		{"description", m.Description, maxDescription},
-		{"template", m.Template, maxWord},
+		{"template", m.Interpreter, maxWord},
 		{"flavor", m.Flavor, maxWord},
-		{"named template", m.Named, maxWord},
+		{"named template", m.Template, maxWord},
 		{"reason for setting aside", m.Aside, maxAside},
 		{"unreported losses", m.Unreported, MaxUnreported},
 	} {

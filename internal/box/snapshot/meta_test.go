@@ -15,7 +15,7 @@ import (
 func TestMeta_RoundTrip(t *testing.T) {
 	e := entry{Meta: box("a"), Gen: 1, Bytes: 2, Pending: 3}
 	e.Written, e.Stale, e.Ran, e.Description = day(3), true, true, "what"
-	e.Named, e.Limits = "data", NetLimits{{Of: OfBox, Allow: []string{"pypi"}}}
+	e.Template, e.Limits = "data", NetLimits{{Of: OfBox, Allow: []string{"pypi"}}}
 	e.Aside, e.Restored, e.Unreported = "its image is gone", true, `{"lost":{}}`
 	for v := range values(reflect.ValueOf(e)) {
 		if v.IsZero() {

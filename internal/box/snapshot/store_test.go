@@ -44,7 +44,7 @@ func openBeforeRemove(t testing.TB, cfg Config, announce func([]Removal) ([]stri
 func box(name string) Meta {
 	return Meta{
 		Class: Box, Owner: "someone", Kind: "context", BoxID: "box-" + name, Name: name,
-		Template: "python", Flavor: "small", Created: day(1), Used: day(2),
+		Interpreter: "python", Flavor: "small", Created: day(1), Used: day(2),
 	}
 }
 
@@ -255,7 +255,7 @@ func TestCreate_InvalidMeta(t *testing.T) {
 		"id":          func(m *Meta) { m.BoxID = strings.Repeat("x", 129) },
 		"name":        func(m *Meta) { m.Name = strings.Repeat("x", 65) },
 		"description": func(m *Meta) { m.Description = strings.Repeat("x", 4097) },
-		"template":    func(m *Meta) { m.Template = strings.Repeat("x", 65) },
+		"template":    func(m *Meta) { m.Interpreter = strings.Repeat("x", 65) },
 		"flavor":      func(m *Meta) { m.Flavor = strings.Repeat("x", 65) },
 		"no UTF-8":    func(m *Meta) { m.Name = "a\xffb" },
 		"year":        func(m *Meta) { m.Used = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) },

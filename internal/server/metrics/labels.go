@@ -39,7 +39,7 @@ var (
 		box.StateHibernated, box.StateError, box.StateStopped)
 	kinds     = texts(box.KindSession, box.KindContext)
 	flavors   = texts(box.FlavorSmall, box.FlavorMedium, box.FlavorLarge)
-	templates = texts(box.TemplatePython, box.TemplateNode)
+	templates = texts(box.InterpreterPython, box.InterpreterNode)
 	sources   = texts(box.SourceWarm, box.SourceCold, box.SourceBoot, box.SourceWoken, box.SourceFork, box.SourceSnapshot, box.SourceAdopted)
 	reasons   = texts(box.ReasonStopped, box.ReasonIdle, box.ReasonEvicted, box.ReasonOOM, box.ReasonDisk, box.ReasonCrashed,
 		box.ReasonExited, box.ReasonShutdown, box.ReasonHibernated, box.ReasonRolledBack,

@@ -183,7 +183,7 @@ func (g gauges) Collect(ch chan<- prometheus.Metric) {
 	}
 	if o.Pool != nil {
 		for _, c := range o.Pool() {
-			template, flavor := oneOf(c.Class.Template, templates), oneOf(c.Class.Flavor, flavors)
+			template, flavor := oneOf(c.Class.Interpreter, templates), oneOf(c.Class.Flavor, flavors)
 			ch <- poolReady.of(float64(c.Ready), template, flavor)
 			ch <- poolWanted.of(float64(c.Wanted), template, flavor)
 			ch <- poolMade.of(float64(c.Made), template, flavor)

@@ -43,7 +43,7 @@ func full() *Metrics {
 			}
 		},
 		Pool: func() pool.Stats {
-			return pool.Stats{{Class: pool.Class{Template: "python", Flavor: "small"}, Wanted: 3, Ready: 2, Made: 4, HandedOut: 1, Failed: 1, Lost: 1, LastError: errors.New("x")}}
+			return pool.Stats{{Class: pool.Class{Interpreter: "python", Flavor: "small"}, Wanted: 3, Ready: 2, Made: 4, HandedOut: 1, Failed: 1, Lost: 1, LastError: errors.New("x")}}
 		},
 		Ready: func() bool { return true },
 		Code:  func() (used, limit int64) { return 1, 2 },
@@ -191,7 +191,7 @@ func TestMetrics_CardinalityIsBounded(t *testing.T) {
 		network.Lookups[hostile(i)]++
 		scans.Scans[volume.Outcome(hostile(i))]++
 	}
-	kinds = pool.Stats{{Class: pool.Class{Template: hostile(1), Flavor: hostile(2)}, Wanted: 1}}
+	kinds = pool.Stats{{Class: pool.Class{Interpreter: hostile(1), Flavor: hostile(2)}, Wanted: 1}}
 	if n := testutil.CollectAndCount(m.refusals); n > len(statuses)+1 {
 		t.Errorf("got %d series of refusals", n)
 	}

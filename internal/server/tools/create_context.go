@@ -15,12 +15,12 @@ var createContext = define(info{
 		"Use one for each task; nothing is shared between contexts. A unique name can be used in place of the context_id.",
 	set: Contexts, family: createErrors,
 }, func(ctx context.Context, c *Call, in createContextIn) (createContextOut, error) {
-	template, named, err := templateOf(in.Language, in.Template)
+	interpreter, template, err := templateOf(in.Language, in.Template)
 	if err != nil {
 		return createContextOut{}, err
 	}
 	b, err := c.Boxes.CreateContext(ctx, c.Owner, box.ContextOptions{
-		Name: in.Name, Language: string(template), Named: named, Description: in.Description, Flavor: box.Flavor(in.Flavor), Network: in.Network,
+		Name: in.Name, Language: string(interpreter), Template: template, Description: in.Description, Flavor: box.Flavor(in.Flavor), Network: in.Network,
 	})
 	if err != nil {
 		return createContextOut{}, err

@@ -48,7 +48,7 @@ func (c *Call) release(delivered bool) {
 
 // open acquires the box that a call works in, until the call ends.
 func (c *Call) open(ctx context.Context, w openOptions) (target, error) {
-	template, named, err := templateOf(w.language, w.template)
+	interpreter, template, err := templateOf(w.language, w.template)
 	if err != nil {
 		return target{}, err
 	}
@@ -90,7 +90,7 @@ func (c *Call) open(ctx context.Context, w openOptions) (target, error) {
 			return target{}, err
 		}
 		c.keep(b.Hold)
-		if err := matches(b.Info(), template, named, flavor); err != nil {
+		if err := matches(b.Info(), interpreter, template, flavor); err != nil {
 			return target{}, err
 		}
 		if err := b.MatchesNetwork(w.network); err != nil {
@@ -99,14 +99,14 @@ func (c *Call) open(ctx context.Context, w openOptions) (target, error) {
 	case w.existing && !there:
 		return target{}, c.noSession(w.id)
 	default:
-		b.Box, b.Hold, err = c.Boxes.Session(ctx, c.Owner, box.SessionOptions{ID: w.id, Template: template, Named: named, Flavor: flavor, Network: w.network, Existing: w.existing})
+		b.Box, b.Hold, err = c.Boxes.Session(ctx, c.Owner, box.SessionOptions{ID: w.id, Interpreter: interpreter, Template: template, Flavor: flavor, Network: w.network, Existing: w.existing})
 		if err != nil {
 			return target{}, c.suggest(w.id, err)
 		}
 		c.keep(b.Hold)
 		b.unnamed = w.id == "" && b.Created
-		if r := b.Rescued(); r != nil && b.Created && named != "" {
-			b.notes = append(b.notes, fmt.Sprintf("The template %s could not be restored as it was built. %s", named, r.Explain()))
+		if r := b.Rescued(); r != nil && b.Created && template != "" {
+			b.notes = append(b.notes, fmt.Sprintf("The template %s could not be restored as it was built. %s", template, r.Explain()))
 		}
 		if b.Created && b.Lost == nil && w.id != "" {
 			b.notes = append(b.notes, fmt.Sprintf("There was no session %s: this is a new one, without earlier variables and files.%s", w.id, c.didYouMean(w.id)))
@@ -132,22 +132,22 @@ func (c *Call) stopUnnamed(ctx context.Context, b target) {
 
 // templateOf reads the arguments language and template. template also takes a language or
 // the name of a built-in template, as the argument language did under its earlier name.
-func templateOf(language, template string) (builtin box.Template, named string, err error) {
-	if builtin, err = box.ParseTemplate(language); err != nil || strings.TrimSpace(template) == "" || meansNone(template) {
-		return builtin, "", err
+func templateOf(language, template string) (interpreter box.Interpreter, named string, err error) {
+	if interpreter, err = box.ParseInterpreter(language); err != nil || strings.TrimSpace(template) == "" || meansNone(template) {
+		return interpreter, "", err
 	}
-	other, err := box.ParseTemplate(template)
+	other, err := box.ParseInterpreter(template)
 	switch {
 	case err != nil:
-		return builtin, strings.TrimSpace(template), nil
-	case builtin != "" && builtin != other:
-		return "", "", invalid("template", "The template '%s' has the language '%s', not '%s'. Leave out one of them", clip(template), other.Language(), builtin.Language())
+		return interpreter, strings.TrimSpace(template), nil
+	case interpreter != "" && interpreter != other:
+		return "", "", invalid("template", "The template '%s' has the language '%s', not '%s'. Leave out one of them", clip(template), other.Language(), interpreter.Language())
 	}
 	return other, "", nil
 }
 
 // templateName returns the name of the template that a box came from.
-func templateName(info box.Info) string { return cmp.Or(info.Named, string(info.Template)) }
+func templateName(info box.Info) string { return cmp.Or(info.Template, string(info.Interpreter)) }
 
 // context acquires the box of run_code until the call ends: a context by its id or unique
 // name, a session or, for "", "default" and words for a missing value, the client's default
@@ -202,12 +202,12 @@ func meansNone(id string) bool {
 func isContextID(id string) bool { return strings.HasPrefix(id, "ctx-") && len(id) == len("ctx-")+36 }
 
 // matches returns an error if a context does not have the requested properties.
-func matches(info box.Info, template box.Template, named string, flavor box.Flavor) error {
+func matches(info box.Info, interpreter box.Interpreter, template string, flavor box.Flavor) error {
 	switch {
-	case named != "" && named != info.Named:
-		return invalid("template", "Context %s came from the template '%s', not '%s'. Leave out the template, or use another context", info.ID, templateName(info), clip(named))
 	case template != "" && template != info.Template:
-		return invalid("language", "Context %s has the language '%s', not '%s'. Leave out the language, or use another context", info.ID, info.Language, template.Language())
+		return invalid("template", "Context %s came from the template '%s', not '%s'. Leave out the template, or use another context", info.ID, templateName(info), clip(template))
+	case interpreter != "" && interpreter != info.Interpreter:
+		return invalid("language", "Context %s has the language '%s', not '%s'. Leave out the language, or use another context", info.ID, info.Language, interpreter.Language())
 	case flavor != "" && flavor != info.Flavor:
 		return invalid("flavor", "Context %s has the flavor '%s', not '%s'. Leave out the flavor, or use another context", info.ID, info.Flavor, flavor)
 	}

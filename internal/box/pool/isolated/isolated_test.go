@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 	os.Exit(proctest.Main(m))
 }
 
-var class = pool.Class{Template: "python", Flavor: "small"}
+var class = pool.Class{Interpreter: "python", Flavor: "small"}
 
 // newPool returns a full pool of Python machines, configured as by a server.
 func newPool(t testing.TB, cfg pool.Config) *pool.Pool {
@@ -98,7 +98,7 @@ func newPool(t testing.TB, cfg pool.Config) *pool.Pool {
 	var serial atomic.Int64
 	cfg.Make = func(ctx context.Context, c pool.Class) (*machine.Machine, error) {
 		tmpl, err := store.Build(ctx, template.Spec{
-			Name: c.Template, Language: "python", Flavor: c.Flavor,
+			Name: c.Interpreter, Language: "python", Flavor: c.Flavor,
 			Limits: engine.Limits{CPUs: 1, MemoryMB: 512, DiskMB: 256, PIDs: 64},
 		}, nil)
 		if err != nil {
