@@ -92,15 +92,17 @@ func (m *maintainer) maintainLocked(b *Box) (next time.Duration) {
 	}
 	pause, gap := m.cfg().PauseAfter, m.cfg().PauseAfter/4
 	idle, sampled := m.now().Sub(b.use.lastUsed), !b.idle.load.at.IsZero()
-	first, written := b.disk.seq == 0 && !b.disk.early && b.worthSavingLocked(), m.now().Sub(b.disk.at)
+	writable, written := b.canHibernateLocked(), m.now().Sub(b.disk.at)
+	first := writable && !b.disk.early && b.worthSavingLocked() && (b.disk.seq == 0 || b.disk.firstInCall)
 	switch {
-	case b.state == stateRunning && first:
+	case b.state == stateRunning && !writable:
+	case b.state == stateRunning && first && !b.disk.firstInCall:
 		if due(firstInCall-written) && m.earlyAllowedLocked(due) {
-			b.disk.early, m.earlyBusy = true, true
+			b.disk.firstInCall, m.earlyBusy = true, true
 			begin(m.saveEarly)
 		}
 	case b.state == stateRunning:
-		if due(saveAtLeast-written) && due(b.disk.retry.Sub(m.now())) {
+		if due(saveAtLeast-min(written, m.now().Sub(b.disk.inCall))) && due(b.disk.retry.Sub(m.now())) {
 			begin(func(b *Box) { m.save(b) })
 		}
 	case !sampled && due(pause-gap-idle): // to compare with before pausing
@@ -110,7 +112,7 @@ func (m *maintainer) maintainLocked(b *Box) (next time.Duration) {
 	case first && due(saveGap-idle) && m.earlyAllowedLocked(due):
 		b.disk.early, m.earlyBusy = true, true
 		begin(m.saveEarly)
-	case b.disk.seq != b.use.seq && due(saveGap-idle) && due(b.saveEveryLocked()-written) && due(b.disk.retry.Sub(m.now())):
+	case writable && b.disk.seq != b.use.seq && due(saveGap-idle) && due(b.saveEveryLocked()-written) && due(b.disk.retry.Sub(m.now())):
 		begin(func(b *Box) { m.save(b) })
 	}
 	return next

@@ -30,9 +30,12 @@ func writers() int { return min(max(2, runtime.GOMAXPROCS(0)), 8) }
 type diskState struct {
 	seq   uint64        // the use after which the memory was written; 0: never
 	files uint64        // the use after which the files were stored too; 0: never
-	at    time.Time     // when the memory was written, or when the box was made
+	at    time.Time     // when the memory was last written without a call in flight, or when the box was made
 	took  time.Duration // how long writing it took the last time, without waits for a slot
 	early bool          // it was written soon after its first call, or that was tried
+
+	firstInCall bool      // it was first written during a call, or that was tried
+	inCall      time.Time // when the memory was last written during a call
 
 	waiting int                // writes that wait for the one in progress
 	abandon context.CancelFunc // ends the storing of files in that one, or the wait for it; nil: it does neither, or must store them
@@ -70,7 +73,8 @@ func (l *lifecycle) write(ctx context.Context, b *Box, live bool, turn *turn, at
 	// Without calls, user code may have run on in the background, unless the box was paused.
 	quiescent := b.power.isPaused() || live && !l.parts.Machines.Pauses()
 	l.reg.mu.Lock()
-	clean := b.disk.seq == b.use.seq && quiescent
+	// Nor does a call in flight count as a use again when its code runs on.
+	clean := b.disk.seq == b.use.seq && quiescent && b.use.calls == 0
 	// A call in flight may be changing the files, and a later write follows it.
 	leaveFiles := clean && b.disk.files == b.use.seq || live && b.use.calls > 0
 	l.reg.mu.Unlock()
@@ -116,7 +120,7 @@ func (l *lifecycle) writeMemory(ctx context.Context, b *Box, live, clean bool, t
 	}
 	l.reg.mu.Lock()
 	gone := live && !b.state.live() // hibernate writes its last state
-	seq, meta := b.use.seq, b.metaLocked()
+	seq, meta, inCall := b.use.seq, b.metaLocked(), b.use.calls > 0
 	l.reg.mu.Unlock()
 	if gone {
 		return nil, nil
@@ -148,7 +152,12 @@ func (l *lifecycle) writeMemory(ctx context.Context, b *Box, live, clean bool, t
 		return nil, err
 	}
 	if !clean {
-		b.disk.seq, b.disk.at, b.disk.took = seq, l.now(), time.Since(begun)
+		b.disk.seq, b.disk.took = seq, time.Since(begun)
+		if inCall {
+			b.disk.inCall = l.now() // what the call does is written soon after its end
+		} else {
+			b.disk.at = l.now()
+		}
 	}
 	b.disk.failures, b.disk.retry = 0, time.Time{}
 	return record, nil

@@ -1,0 +1,119 @@
+package box
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/polltest"
+)
+
+// restless reports whether the maintainer checks the boxes again and again once the clock has
+// advanced by d.
+func (f *fixture) restless(d time.Duration) bool {
+	f.clock.add(d)
+	checks := 0
+	for range 5 {
+		f.maintainer.checkIdle()
+		polltest.Soon(time.Second, func() bool {
+			f.reg.mu.Lock()
+			defer f.reg.mu.Unlock()
+			for _, b := range f.reg.boxes {
+				if b.idle.working {
+					return false
+				}
+			}
+			return true
+		})
+		if f.maintainer.untilCheck() == 0 {
+			checks++
+		}
+	}
+	return checks > 2
+}
+
+// A box that is not written to disk costs the maintainer nothing, in a call or after one.
+func TestCheckIdle_BoxThatIsNotWritten(t *testing.T) {
+	f := newFixture(t, func(c *Config) { c.PauseAfter = 10 * time.Minute })
+	b := f.session(t, "bob", "x")
+	end, err := b.begin(t.Context(), "run code")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.restless(saveAtLeast) {
+		t.Error("during a call the maintainer does not rest")
+	}
+	end()
+	if f.restless(saveEvery) {
+		t.Error("after a call the maintainer does not rest")
+	}
+}
+
+// A parked box, whose calls wait for the host, is not written again and again, and is written once
+// more when its code has run on.
+func TestSave_ParkedCall(t *testing.T) {
+	f, snaps := newSnapFixture(t, func(c *Config) { c.PauseAfter = 10 * time.Minute })
+	b := f.session(t, "bob", "x")
+	end, err := b.begin(t.Context(), "run code")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rest, err := b.work(t.Context(), "run code")
+	if err != nil {
+		t.Fatal(err)
+	}
+	written := func() int {
+		snaps.mu.Lock()
+		defer snaps.mu.Unlock()
+		return snaps.writes
+	}
+	if f.restless(firstInCall) || written() != 1 {
+		t.Errorf("the first call: %d writes, want 1", written())
+	}
+	p := &parker{box: b}
+	p.park() // the code has run on before
+	if f.restless(saveAtLeast) {
+		t.Error("while the call is parked the maintainer does not rest")
+	}
+	if n := written(); n != 2 {
+		t.Errorf("%d writes after the call has run on and is parked, want 2", n)
+	}
+	p.unpark()
+	p.park()
+	if err := f.life.write(context.Background(), b, true, f.records.writes.enter("bob"), func() {}); err != nil {
+		t.Fatal(err)
+	}
+	if n := written(); n != 3 {
+		t.Errorf("%d writes after the call has run on and is parked again, want 3", n)
+	}
+	p.unpark()
+	rest()
+	end()
+}
+
+// What a call has done is on disk soon after its end, also if the box was written during it.
+func TestSave_SoonAfterLongCall(t *testing.T) {
+	f, snaps := newSnapFixture(t, func(c *Config) { c.PauseAfter = 10 * time.Minute })
+	b := f.session(t, "bob", "x")
+	for _, long := range []time.Duration{firstInCall, saveAtLeast} {
+		end, err := b.begin(t.Context(), "run code")
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.restless(long)
+		snaps.mu.Lock()
+		during := snaps.writes
+		snaps.mu.Unlock()
+		end()
+		f.reg.mu.Lock()
+		f.maintainer.earlyNext = time.Time{}
+		f.reg.mu.Unlock()
+		f.restless(saveGap)
+		snaps.mu.Lock()
+		after := snaps.writes
+		snaps.mu.Unlock()
+		if after != during+1 {
+			t.Errorf("a call of %v: %d writes during it, %d a second after it", long, during, after)
+		}
+	}
+}
