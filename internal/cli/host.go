@@ -30,8 +30,12 @@ import (
 
 // enter prepares the state directory and gives the program what the engine needs,
 // such as namespaces. For that the program may be executed again, in which case
-// enter does not return.
-func enter(cfg *config.Config) error {
+// enter does not return. If it is, the inner process dies with the outer one.
+func enter(cfg *config.Config) error { return enterWith(cfg, false) }
+
+// enterWith is enter for a program that may outlive the outer process; see
+// engine.Factory.Enter.
+func enterWith(cfg *config.Config, outlive bool) error {
 	if err := prepareState(cfg.StateDir); err != nil {
 		return err
 	}
@@ -49,8 +53,7 @@ func enter(cfg *config.Config) error {
 	if err := os.Setenv("GLOVEBOX_STATE_DIR", cfg.StateDir); err != nil {
 		return fmt.Errorf("pass on the state directory: %w", err)
 	}
-	// A client over standard input kills a server that does not stop within seconds.
-	return explain(engines.Enter(cfg.Mode == "stdio"))
+	return explain(engines.Enter(outlive))
 }
 
 // builtWithCgo reports whether the executable depends on the host's C library.

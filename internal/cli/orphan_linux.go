@@ -36,8 +36,9 @@ func detachWhenOrphaned(log *slog.Logger) (stop func()) {
 				continue
 			}
 			time.AfterFunc(orphanTimeout, func() { os.Exit(1) })
+			err := detachStreams() // first: the client may not read its standard error any more
 			log.Info("the client has killed the server; writing the boxes to disk", logkey.Timeout, orphanTimeout)
-			if err := detachStreams(); err != nil {
+			if err != nil {
 				log.Warn("streams of the client not released", logkey.Error, err)
 			}
 			return

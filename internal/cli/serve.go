@@ -108,10 +108,14 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 	if cfg.Tools != "" && cfg.InsecureBind && overHTTP && !isLoopback(cfg.Host) {
 		log.Warn("everyone who reaches the address can use the MCP servers of --tools, with your logins", logkey.Endpoint, cfg.Host)
 	}
-	if err := enter(cfg); err != nil { // does not return if the program restarts in a namespace
+	// A client over standard input kills a server that does not stop within seconds. A user at a
+	// terminal does not: in a session of its own the server would read what the user types for
+	// the shell.
+	outlive := cfg.Mode == "stdio" && !onTerminal(a.In)
+	if err := enterWith(cfg, outlive); err != nil { // does not return if the program restarts in a namespace
 		return err
 	}
-	if cfg.Mode == "stdio" {
+	if outlive {
 		defer detachWhenOrphaned(log)()
 	}
 	var hangups chan struct{}

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/term"
+
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
@@ -89,4 +91,10 @@ func (t *terminal) save(text, ext string) error {
 		}
 		return err
 	}
+}
+
+// onTerminal reports whether a stream is a terminal.
+func onTerminal(stream any) bool {
+	f, ok := stream.(interface{ Fd() uintptr })
+	return ok && term.IsTerminal(int(f.Fd()))
 }
