@@ -210,7 +210,7 @@ func TestStateDirectory_SharedByServers(t *testing.T) {
 	a, b := launch(t, dir), launch(t, dir)
 	id := a.create(t, "of a")
 	a.run(t, id, "x = 3")
-	if s := b.status(t, id); s != "" {
+	if s := b.status(t, id); s != "in use by another server" {
 		t.Errorf("a living box of one server is listed by the other as %q", s)
 	}
 	got, err := b.try("run_code", map[string]any{"context_id": id, "code": "x"})

@@ -436,7 +436,12 @@ func TestStop_ClientKillsServerAtOnce(t *testing.T) {
 			}
 			_ = a.wait() // the signal; returns when the server has let go of the output
 			b := spawn(t, dir)
-			if got := b.try(t, "run_code", map[string]any{"context_id": id, "code": "print(x)"}); got.str("stdout") != "1\n" {
+			list := b.call(t, "list_contexts", map[string]any{})
+			if !strings.Contains(list.text(), id) { // on disk already, or in use by the killed server
+				t.Errorf("after the kill, the context is not listed: %s", list.text())
+			}
+			got := b.try(t, "run_code", map[string]any{"context_id": id, "code": "print(x)"})
+			if cut := strings.Contains(got.text(), "were cut off"); got.str("stdout") != "1\n" || cut != during {
 				t.Errorf("after the kill: got %s", got.text())
 			}
 			b.end(t)

@@ -81,7 +81,7 @@ func failed(err error) attempt { return attempt{done: true, err: err} }
 // if the Manager does not accept calls or cannot list the boxes, CodeInvalid if several contexts
 // have the name, CodeCancelled, and those of search.check.
 func (m *Manager) acquire(ctx context.Context, q search) (*Box, Hold, error) {
-	begun := time.Now()
+	begun := map[time.Duration]time.Time{} // of the waits of each length
 	var changed <-chan struct{}
 	for retry := firstRetry; ; retry = min(2*retry, lastRetry) {
 		try := m.attempt(ctx, &q)
@@ -92,7 +92,11 @@ func (m *Manager) acquire(ctx context.Context, q search) (*Box, Hold, error) {
 			changed = m.reg.nextChange()
 			continue // something may have changed before
 		}
-		left := cmp.Or(try.wait, wakeWait) - time.Since(begun)
+		limit := cmp.Or(try.wait, wakeWait)
+		if begun[limit].IsZero() {
+			begun[limit] = time.Now()
+		}
+		left := limit - time.Since(begun[limit])
 		if left <= 0 && try.freed == nil {
 			if try.err == nil {
 				try.err = q.key.error(CodeBusy, q.op, "another call is waking or stopping it", "Try again in a moment.")

@@ -82,6 +82,8 @@ type use struct {
 	lastUsed time.Time
 	seq      uint64        // order of the last use among all boxes
 	calls    int           // in flight, queued ones included
+	begun    time.Time     // when the first of those in flight began
+	worked   time.Duration // in which calls were in flight, since the box was written
 	called   bool          // there has been one
 	pins     []*pin        // of callers that are about to call, the oldest first
 	drainers int           // callers of drainBoxLocked

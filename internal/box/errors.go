@@ -114,7 +114,7 @@ func (k key) held(op string) *Error {
 // memory.
 func (k key) leaving(op string) *Error {
 	return k.error(CodeHeld, op, "another Glovebox server process on the same state directory is stopping, and is still writing it to disk",
-		"Call again in a moment: then it continues here with its variables and files.")
+		"Call again in a moment. Its variables and files are kept.")
 }
 
 func (s *spec) error(code Code, op, msg, hint string, err error) *Error {

@@ -33,11 +33,7 @@ func (b *Box) Exec(ctx context.Context, req ExecRequest) (*ExecResult, error) {
 		return nil, err
 	}
 	defer end()
-	defer func() {
-		if ctx.Err() != nil {
-			b.noteInterruption(req.Calls, false)
-		}
-	}()
+	defer func() { b.noteCutOff(ctx, req.Calls) }()
 	x := protocol.Exec{
 		Argv: req.Argv, Shell: req.Shell, Env: req.Env, Dir: req.Dir,
 		TimeoutMS: millis(timeout), GraceMS: millis(killGrace),

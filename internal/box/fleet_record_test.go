@@ -20,8 +20,8 @@ func TestNote_ReadersLearnWhatIsDocumented(t *testing.T) {
 		t.Fatal("the document does not describe the records")
 	}
 	documented := map[string]string{
-		"Owner": "the owner", "Kind": "the kind", "ID": "id", "Name": "name", "Description": "description", "Template": "template",
-		"Named": "template", "Flavor": "flavor", "Limits": "the hosts to which its network is limited", "Created": "when it was made", "Ran": "whether code has run",
+		"Owner": "the owner", "Kind": "the kind", "ID": "id", "Name": "name", "Description": "description", "Interpreter": "template",
+		"Template": "template", "Flavor": "flavor", "Limits": "the hosts to which its network is limited", "Created": "when it was made", "Ran": "whether code has run",
 	}
 	fields := reflect.TypeFor[fleetRecord]()
 	for i := range fields.NumField() {

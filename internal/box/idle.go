@@ -24,6 +24,10 @@ const (
 	saveEvery          = 30 * time.Second
 	saveAtLeast        = 5 * time.Minute
 	saveIntervalFactor = 100
+	// Calls that took saveWorth together are written in the next pause whatever the interval, if
+	// they took saveWorthFactor times as long as the last write.
+	saveWorth       = 10 * time.Second
+	saveWorthFactor = 20
 	// A new box is written in the first pause after its first call. After a first write
 	// that took t, the next first write waits earlyGap×t, so that a burst of new boxes
 	// costs at most a fifth of a core, but at most earlyGapMax: a box decides how long its
@@ -112,7 +116,7 @@ func (m *maintainer) maintainLocked(b *Box) (next time.Duration) {
 	case first && due(saveGap-idle) && m.earlyAllowedLocked(due):
 		b.disk.early, m.earlyBusy = true, true
 		begin(m.saveEarly)
-	case writable && b.disk.seq != b.use.seq && due(saveGap-idle) && due(b.saveEveryLocked()-written) && due(b.disk.retry.Sub(m.now())):
+	case writable && b.disk.seq != b.use.seq && due(saveGap-idle) && (b.worthSavingSoonLocked() || due(b.saveEveryLocked()-written)) && due(b.disk.retry.Sub(m.now())):
 		begin(func(b *Box) { m.save(b) })
 	}
 	return next
@@ -121,6 +125,12 @@ func (m *maintainer) maintainLocked(b *Box) (next time.Duration) {
 // saveEveryLocked returns the interval between writes of the box while it is in use.
 func (b *Box) saveEveryLocked() time.Duration {
 	return min(max(saveEvery, saveIntervalFactor*b.disk.took), saveAtLeast)
+}
+
+// worthSavingSoonLocked reports whether the calls since the last write took so long that writing
+// what they did costs little beside them.
+func (b *Box) worthSavingSoonLocked() bool {
+	return b.use.worked >= max(saveWorth, saveWorthFactor*b.disk.took)
 }
 
 // worthSavingLocked reports whether the box has state worth saving.
@@ -148,11 +158,11 @@ func (m *maintainer) checkInLocked(d time.Duration) {
 	}
 }
 
-// callEnded schedules checkIdle for the next pause of a box that was not written yet.
+// callEnded schedules checkIdle for the next pause of a box that is to be written then.
 func (m *maintainer) callEnded(b *Box) {
 	m.reg.mu.Lock()
 	defer m.reg.mu.Unlock()
-	if !b.disk.early {
+	if !b.disk.early || b.worthSavingSoonLocked() {
 		m.checkInLocked(saveGap)
 	}
 }

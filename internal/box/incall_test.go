@@ -91,7 +91,7 @@ func TestSave_ParkedCall(t *testing.T) {
 	end()
 }
 
-// What a call has done is on disk soon after its end, also if the box was written during it.
+// The effects of a call are on disk soon after its end, also if the box was written during it.
 func TestSave_SoonAfterLongCall(t *testing.T) {
 	f, snaps := newSnapFixture(t, func(c *Config) { c.PauseAfter = 10 * time.Minute })
 	b := f.session(t, "bob", "x")
@@ -114,6 +114,33 @@ func TestSave_SoonAfterLongCall(t *testing.T) {
 		snaps.mu.Unlock()
 		if after != during+1 {
 			t.Errorf("a call of %v: %d writes during it, %d a second after it", long, during, after)
+		}
+	}
+}
+
+// Calls that took long are written in the next pause, also if the box was written a moment before
+// them and its interval is long.
+func TestSave_SoonAfterWork(t *testing.T) {
+	f, snaps := newSnapFixture(t, func(c *Config) { c.PauseAfter = 10 * time.Minute })
+	b := f.session(t, "bob", "x")
+	written := func() int {
+		snaps.mu.Lock()
+		defer snaps.mu.Unlock()
+		return snaps.writes
+	}
+	for _, call := range []struct {
+		took time.Duration
+		want int // writes
+	}{{time.Second, 1}, {saveWorth / 2, 1}, {saveWorth / 2, 2}, {time.Second, 2}} {
+		end, err := b.begin(t.Context(), "run code")
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.clock.add(call.took)
+		end()
+		f.restless(saveGap)
+		if n := written(); n != call.want {
+			t.Errorf("after a call of %v: %d writes, want %d", call.took, n, call.want)
 		}
 	}
 }

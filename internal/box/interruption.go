@@ -1,41 +1,61 @@
 package box
 
-import "time"
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+)
 
 // maxChanged bounds what an Interruption lists, in bytes.
 const maxChanged = 400
 
-// An Interruption lists what calls did whose clients got no answer: the client cancelled the call, the
+// An Interruption says what calls did whose clients got no answer: the client cancelled the call, the
 // server stopped, or the client was gone when the call ended. The box keeps it until an answer has it,
 // also over a hibernation.
 type Interruption struct {
 	At       time.Time `json:"at"`                 // when the last of them ended
-	Changed  string    `json:"changed"`            // their calls of tools that may have changed something
+	Changed  string    `json:"changed"`            // their calls of tools that may have changed something; "": none
 	Finished bool      `json:"finished,omitempty"` // none was cut off: their programs ran to their end
+	Stopped  bool      `json:"stopped,omitempty"`  // the stop of the server cut one off
 }
 
-// noteInterruption has a later call report what the code of this one did, if its calls may have
-// changed something. finished says that it ran to its end.
-func (b *Box) noteInterruption(calls Calls, finished bool) {
-	if calls == nil {
-		return
+// ErrStopping is the cause of the context of a call that ends because the server stops.
+var ErrStopping = errors.New("the server is shutting down")
+
+// noteCutOff has a later call report what the code of this one did, if its context has ended.
+func (b *Box) noteCutOff(ctx context.Context, calls Calls) {
+	if ctx.Err() != nil {
+		b.noteInterruption(calls, Interruption{Stopped: errors.Is(context.Cause(ctx), ErrStopping)})
 	}
-	changed := calls.Changed()
-	if changed == "" {
+}
+
+// noteInterruption has a later call report i and what the code of this one did, if its calls may
+// have changed something or the stop of the server cut it off.
+func (b *Box) noteInterruption(calls Calls, i Interruption) {
+	changed := ""
+	if calls != nil {
+		changed = calls.Changed()
+	}
+	if changed == "" && !i.Stopped {
 		return
 	}
 	b.reg.mu.Lock()
 	defer b.reg.mu.Unlock()
 	if before := b.interruption; before != nil {
-		changed += ", " + before.Changed // the latest come first: the bound cuts the end
-		finished = finished && before.Finished
+		// The latest come first: the bound cuts the end.
+		changed = strings.Trim(changed+", "+before.Changed, ", ")
+		i.Finished, i.Stopped = i.Finished && before.Finished, i.Stopped || before.Stopped
 	}
-	b.interruption = &Interruption{At: b.env.now(), Changed: clip(changed, maxChanged), Finished: finished}
+	i.At, i.Changed = b.env.now(), clip(changed, maxChanged)
+	b.interruption = &i
 }
 
 // NoteUndelivered has a later call report what the code of this one did, which ran to its end. The
 // caller uses it if the client of the call has left before the result.
-func (b *Box) NoteUndelivered(calls Calls) { b.noteInterruption(calls, true) }
+func (b *Box) NoteUndelivered(calls Calls) {
+	b.noteInterruption(calls, Interruption{Finished: true})
+}
 
 // Interruption returns what earlier calls in the box did whose clients got no answer; nil if there
 // is nothing to tell, or another call is about to. Call it when the answer is made: a cancelled call

@@ -38,6 +38,7 @@ const (
 type origin struct {
 	record   *snapshot.Lease // its own record: it is woken
 	stale    bool            // the box of that record continued after it was written
+	inCall   bool            // calls were in flight when it was written
 	restored bool            // a machine was made of that record before
 	written  time.Time       // when the record was written
 	report   *report         // the losses in that record; nil: none

@@ -9,6 +9,7 @@ import (
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/engine/hostdisk"
 	"github.com/glovebox-dev/glovebox/internal/box/pool"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
 // Manager manages the boxes of all owners. All methods may be called concurrently.
@@ -111,15 +112,13 @@ func (m *Manager) Reconfigure(cfg Config) error {
 // when nothing is left in memory. It returns the cause of ctx if calls were cut
 // off. It may be called again.
 func (m *Manager) Close(ctx context.Context) error {
+	m.Leave()
 	var err error
-	if m.hibernates() {
-		err = m.parts.Snapshots.Leave() // calls at other servers wait for the boxes
-	}
 	select {
 	case <-m.reg.drain():
 	case <-ctx.Done():
 		if n := m.reg.callsLeft(); n > 0 {
-			err = errors.Join(err, fmt.Errorf("close: %d calls were cut off: %w", n, context.Cause(ctx)))
+			err = fmt.Errorf("close: %d calls were cut off: %w", n, context.Cause(ctx))
 		}
 	}
 	if gauge, ok := engine.As[hostdisk.Gauge](m.parts.Machines.Engine); ok {
@@ -138,6 +137,17 @@ func (m *Manager) Close(ctx context.Context) error {
 	m.wg.Wait()
 	m.maintainer.shareTombstones(context.Background())
 	return err
+}
+
+// Leave announces to the other servers of the state directory that this one is stopping: their
+// calls wait for its boxes. Close does so, too. It may be called again.
+func (m *Manager) Leave() {
+	if !m.hibernates() {
+		return
+	}
+	if err := m.parts.Snapshots.Leave(); err != nil {
+		m.log.Warn("stop not announced to other servers; their calls may not wait for the boxes of this one", logkey.Error, err)
+	}
 }
 
 // Flush begins to write the boxes to disk if calls are in flight, for which a Close

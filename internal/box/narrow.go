@@ -37,8 +37,14 @@ func (m *Manager) narrow(op string, sp *spec, entries []string) ([]string, error
 		if len(allowed) == 0 {
 			may = "have no network"
 		}
-		err = networkError(op, "The policy does not allow "+clip(strings.Join(outside, ", "), maxRefusal),
-			fmt.Sprintf("Boxes here %s. Leave it out of the network; the operator can add it to the policy (--network or --network-file).", clip(may, maxRefusal)))
+		what := clip(strings.Join(outside, ", "), maxRefusal)
+		msg, hint := "The policy does not allow "+what,
+			fmt.Sprintf("Boxes here %s. Leave it out of the network; the operator can add it to the policy (--network or --network-file).", clip(may, maxRefusal))
+		if ofPolicy, _ := nets.Within(sp.key.owner, nil, canonical); len(ofPolicy) == 0 { // the limits are those of the template
+			msg, hint = fmt.Sprintf("The template %s does not allow %s", sp.template, what),
+				fmt.Sprintf("Boxes of it %s. Leave out the network, or use another template.", clip(may, maxRefusal))
+		}
+		err = networkError(op, msg, hint)
 	}
 	return canonical, err
 }

@@ -121,6 +121,12 @@ func TestNarrow_ByTemplate(t *testing.T) {
 	nets.limited(t, "by the template", "bob/x", "template a")
 	f.sessionOf(t, "bob", SessionOptions{ID: "y", Template: "narrow", Network: []string{"a", "b"}})
 	nets.limited(t, "by both", "bob/y", "template a", "box a b")
+	closed := snapshot.NetLimits{{Of: snapshot.OfTemplate}}
+	if _, err := f.parts.Catalog.Put(t.Context(), catalog.Template{Name: "closed", Owner: "bob", Base: "python", Flavor: "small", Limits: closed}, catalog.Details{}, 0, copyOf(t, f, added.ID)); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = f.Session(t.Context(), "bob", SessionOptions{Template: "closed", Network: []string{"a"}})
+	wantCode(t, err, CodeInvalid, "The template closed does not allow a")
 	c, err := f.CreateContext(t.Context(), "bob", ContextOptions{Name: "c", Template: "narrow", Network: []string{}})
 	if err != nil {
 		t.Fatal(err)

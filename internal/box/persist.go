@@ -137,9 +137,10 @@ func (l *lifecycle) writeMemory(ctx context.Context, b *Box, live, clean bool, t
 	meta.Written = record.Meta().Written
 	begun := time.Now()
 	if clean {
-		meta.Restored = record.Meta().Restored
+		meta.Restored, meta.InCall = record.Meta().Restored, record.Meta().InCall
 		err = record.Update(meta)
 	} else { // the snapshot may or may not include the effects of a call in flight
+		meta.InCall = inCall
 		prev := record.Dir()
 		err = l.records.writeMemory(ctx, record, meta, b, func(_ context.Context, dir string) { l.records.keepHome(b, prev, dir) })
 	}
@@ -153,6 +154,7 @@ func (l *lifecycle) writeMemory(ctx context.Context, b *Box, live, clean bool, t
 	}
 	if !clean {
 		b.disk.seq, b.disk.took = seq, time.Since(begun)
+		b.use.begun, b.use.worked = l.now(), 0
 		if inCall {
 			b.disk.inCall = l.now() // what the call does is written soon after its end
 		} else {
@@ -219,7 +221,7 @@ func (l *lifecycle) recordOf(b *Box) (*snapshot.Lease, error) {
 	return record, nil
 }
 
-// metaLocked describes the box for its record. The caller sets Stale and Written.
+// metaLocked describes the box for its record. The caller sets Stale, InCall and Written.
 func (b *Box) metaLocked() snapshot.Meta {
 	now := b.env.now()
 	return snapshot.Meta{

@@ -349,7 +349,7 @@ func (recs *records) specOf(lease *snapshot.Lease) spec {
 	return spec{
 		key: key{Owner(meta.Owner), Kind(meta.Kind), meta.BoxID}, name: meta.Name, desc: meta.Description,
 		interpreter: Interpreter(meta.Interpreter), template: meta.Template, flavor: Flavor(meta.Flavor), limits: meta.Limits, created: meta.Created,
-		origin: origin{record: lease, stale: meta.Stale, restored: meta.Restored, ran: meta.Ran, written: meta.Written, report: unreported},
+		origin: origin{record: lease, stale: meta.Stale, inCall: meta.InCall, restored: meta.Restored, ran: meta.Ran, written: meta.Written, report: unreported},
 	}
 }
 

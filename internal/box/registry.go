@@ -209,7 +209,9 @@ func (r *registry) beginCall(ctx context.Context, op string, b *Box) error {
 	if b.state != stateRunning {
 		r.setState(b, stateRunning)
 	}
-	b.use.calls++
+	if b.use.calls++; b.use.calls == 1 {
+		b.use.begun = r.now()
+	}
 	b.use.called, b.idle.load = true, load{}
 	r.touchLocked(b)
 	if len(b.use.pins) > 0 {
@@ -225,6 +227,7 @@ func (r *registry) endCall(b *Box) {
 	b.use.calls--
 	r.touchLocked(b)
 	if b.use.calls == 0 {
+		b.use.worked += r.now().Sub(b.use.begun)
 		if b.state == stateRunning {
 			r.setState(b, stateReady)
 		}

@@ -34,7 +34,7 @@ func (m *Manager) reportLocked(b *Box) *report {
 	if b.state != stateWaking {
 		return &report{created: true, Lost: t}
 	}
-	w := &Woken{Saved: b.origin.written, Behind: b.origin.stale}
+	w := &Woken{Saved: b.origin.written, Behind: b.origin.stale, InCall: b.origin.inCall}
 	// A tombstone from before that time is of an earlier box.
 	if w.Behind && t != nil && t.At.After(w.Saved) {
 		w.Why = t
@@ -51,7 +51,7 @@ func (r *report) including(earlier *report) *report {
 	r.Lost = earlier.Lost
 	if e := earlier.Woken; e != nil {
 		if e.Behind && (!r.Woken.Behind || e.Saved.Before(r.Woken.Saved)) {
-			r.Woken.Saved, r.Woken.Behind, r.Woken.Why = e.Saved, true, e.Why
+			r.Woken.Saved, r.Woken.Behind, r.Woken.InCall, r.Woken.Why = e.Saved, true, e.InCall, e.Why
 		}
 		r.Woken.Rescued = e.Rescued
 	}
@@ -138,7 +138,7 @@ func (r *report) brief() *report {
 	}
 	s := &report{Lost: short(r.Lost), Interruption: r.Interruption}
 	if w := r.Woken; w != nil {
-		s.Woken = &Woken{Saved: w.Saved, Behind: w.Behind, Why: short(w.Why)}
+		s.Woken = &Woken{Saved: w.Saved, Behind: w.Behind, InCall: w.InCall, Why: short(w.Why)}
 		if w.Rescued != nil {
 			c := *w.Rescued
 			c.Why, c.NoFiles, c.Examples = clip(c.Why, 200), clip(c.NoFiles, 200), nil
@@ -166,6 +166,8 @@ type Woken struct {
 	Saved time.Time `json:"saved"` // when it was written to disk
 	// Behind says that the box had gone on after that: what it did since is lost.
 	Behind bool `json:"behind,omitempty"`
+	// InCall says that calls were in flight when it was written.
+	InCall bool `json:"in_call,omitempty"`
 	// Why says how the box that was behind ended; nil: its server was killed.
 	Why *Tombstone `json:"why,omitempty"`
 	// Rescued says what the box could not bring along; nil: nothing is missing.

@@ -58,11 +58,7 @@ func (b *Box) Run(ctx context.Context, req RunRequest) (*RunResult, error) {
 		return nil, b.queueError(op, err)
 	}
 	defer k.runs.leave()
-	defer func() {
-		if ctx.Err() != nil {
-			b.noteInterruption(req.Calls, false) // before the next run can end
-		}
-	}()
+	defer func() { b.noteCutOff(ctx, req.Calls) }() // before the next run can end
 	if err := b.callLock.Acquire(ctx, 1); err != nil {
 		return nil, b.cancelled(op, context.Cause(ctx))
 	}

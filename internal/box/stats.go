@@ -10,16 +10,23 @@ import (
 //
 // Errors: CodeNotReady if the boxes on disk cannot be listed.
 func (m *Manager) List(owner Owner, kind Kind) ([]Info, error) {
-	found, err := m.records.hibernated("list boxes", owner, kind) // before memory: a box that is woken meanwhile is in both
+	found, err := m.records.list("list boxes", owner, kind) // before memory: a box that is woken meanwhile is in both
 	if err != nil {
 		return nil, err
 	}
 	infos, known := m.reg.list(owner, kind)
 	for i := range found {
-		if k := recordKey(&found[i]); !known[k] {
-			known[k] = true
-			infos = append(infos, infoOfRecord(&found[i]))
+		r := &found[i]
+		k, elsewhere := recordKey(r), r.Leased && !r.Own
+		if known[k] || !elsewhere && (r.Leased || r.Written.IsZero()) {
+			continue
 		}
+		known[k] = true
+		info := infoOfRecord(r)
+		if elsewhere {
+			info.State = StateElsewhere
+		}
+		infos = append(infos, info)
 	}
 	others, err := m.listElsewhere(owner, kind)
 	if err != nil {

@@ -33,8 +33,11 @@ const (
 	StateRunning    State = "running"
 	StatePaused     State = "paused"
 	StateHibernated State = "hibernated"
-	StateError      State = "error"
-	StateStopped    State = "stopped"
+	// StateElsewhere is the state of a box that another server of the state directory has in
+	// memory; it may be about to write it to disk.
+	StateElsewhere State = "in use by another server"
+	StateError     State = "error"
+	StateStopped   State = "stopped"
 )
 
 // SessionOptions describes the session a caller wants. Empty fields mean: what the

@@ -69,13 +69,18 @@ func (o *opening) others(h *host) *server.Peers {
 	return &server.Peers{Fleet: h.fleet, Boxes: o.manager}
 }
 
-// flush makes the manager write its boxes to disk, if there is one.
-func (o *opening) flush() {
+// ending makes the manager write its boxes to disk, if there is one, and with leave announce that
+// the server stops.
+func (o *opening) ending(leave bool) {
 	select {
 	case <-o.done:
-		if o.manager != nil {
-			o.manager.Flush()
+		if o.manager == nil {
+			return
 		}
+		if leave {
+			o.manager.Leave()
+		}
+		o.manager.Flush()
 	default:
 	}
 }

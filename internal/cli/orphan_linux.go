@@ -12,18 +12,23 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
-// orphanTimeout bounds how long a server goes on after its client has killed it.
-const orphanTimeout = 5 * time.Minute
+const (
+	// orphanTimeout bounds how long a server goes on after its client has killed it.
+	orphanTimeout = 5 * time.Minute
+	// orphanGrace is how long it waits for the calls in flight. They are cancelled, and end within
+	// two seconds, unless their answers are written to a client that does not read them.
+	orphanGrace = 5 * time.Second
+)
 
 // detachWhenOrphaned serves a client over standard input and output that kills the process which
 // it started before the server, its child, has stopped (see engine.Factory.Enter): the server still
 // writes its boxes to disk, and lets go of the client's streams, for whose end the client may wait.
-// untilSignal stops it. The caller calls stop once.
-func detachWhenOrphaned(log *slog.Logger) (stop func()) {
+// untilSignal stops it. abandoned is closed orphanGrace later. The caller calls stop once.
+func detachWhenOrphaned(log *slog.Logger) (abandoned <-chan struct{}, stop func()) {
 	parent := os.Getppid()
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
-	done, ended := make(chan struct{}), make(chan struct{})
+	late, done, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
 		for {
@@ -41,10 +46,15 @@ func detachWhenOrphaned(log *slog.Logger) (stop func()) {
 			if err != nil {
 				log.Warn("streams of the client not released", logkey.Error, err)
 			}
+			select {
+			case <-time.After(orphanGrace):
+				close(late)
+			case <-done:
+			}
 			return
 		}
 	}()
-	return func() {
+	return late, func() {
 		signal.Stop(hangups)
 		close(done)
 		<-ended

@@ -115,8 +115,11 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 	if err := enterWith(cfg, outlive); err != nil { // does not return if the program restarts in a namespace
 		return err
 	}
+	var abandoned <-chan struct{}
 	if outlive {
-		defer detachWhenOrphaned(log)()
+		var stop func()
+		abandoned, stop = detachWhenOrphaned(log)
+		defer stop()
 	}
 	var hangups chan struct{}
 	if overHTTP {
@@ -125,7 +128,7 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 	ctx, stop := untilSignal(ctx, func() { a.note("glovebox: stopping at once") }, hangups)
 	defer stop()
 
-	s := &service{app: a, cfg: cfg, log: log, begun: time.Now(), overHTTP: overHTTP, overStdio: overStdio, opening: newOpening()}
+	s := &service{app: a, cfg: cfg, log: log, begun: time.Now(), overHTTP: overHTTP, overStdio: overStdio, abandoned: abandoned, opening: newOpening()}
 	defer func() { err = errors.Join(err, s.close()) }()
 	if err := s.open(ctx, load); err != nil {
 		return err

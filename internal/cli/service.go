@@ -46,7 +46,8 @@ type service struct {
 	// the tools before the engine is ready, so it is a guess at first.
 	commandsOnly atomic.Bool
 
-	closers []func() error // of what is open; close calls the last one first
+	abandoned <-chan struct{} // closed a while after the client has killed the process that it started; nil: it cannot
+	closers   []func() error  // of what is open; close calls the last one first
 }
 
 // close closes what open has opened.
@@ -199,7 +200,8 @@ func (s *service) options() (server.Options, error) {
 	}
 	o.Status = s.host.status
 	o.Page = func(_ context.Context, p *statuspage.Page) { s.host.page(s.reloader.now.Load(), p) }
-	o.Ready, o.Ending = s.host.unready, s.opening.flush
+	// In dual mode, the end of the input does not stop HTTP.
+	o.Ready, o.Ending = s.host.unready, func() { s.opening.ending(s.cfg.Mode == "stdio") }
 	o.Peers = func() *server.Peers { return s.opening.others(s.host) }
 	o.Metrics, o.Observe, o.Refused = s.measured.Handler(), s.measured.Request, s.measured.Refusal
 	o.Trace = s.traces.Tracer()
@@ -240,9 +242,15 @@ func (s *service) run(ctx context.Context, hangups <-chan struct{}) (err error) 
 	}
 	context.AfterFunc(ctx, func() {
 		s.log.Info("stopping: no new calls, running ones may finish", logkey.Reason, context.Cause(ctx), logkey.Timeout, s.cfg.DrainTimeout)
+		s.host.manager.Leave()
 	})
 	for ; running > 0; running-- {
-		end := <-ended
+		var end error
+		select {
+		case end = <-ended:
+		case <-s.abandoned: // a write to the client may block as long as the client lives
+			return err
+		}
 		err = errors.Join(err, end)
 		// In dual mode, the end of the input does not stop HTTP; an error does.
 		if end != nil || s.cfg.Mode != "dual" {

@@ -52,7 +52,7 @@ func (n *Network) secureAt(t target) string {
 // agent resets further ones, of which the host learns nothing.
 func (n *Network) noteLast(d protocol.Dial) {
 	n.note(&refusal{host: d.Name, port: uint16(d.Port), reason: Limit, text: fmt.Sprintf(
-		"Glovebox resets further connections while this box has %d: open fewer at once, or close some.", n.gate.maxBox)})
+		"Glovebox refuses further connections while this box has %d: open fewer at once, or close some.", n.gate.maxBox)})
 }
 
 // slowNote is the time that a connection waits for the limits of bytes before a note says so.

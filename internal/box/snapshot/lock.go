@@ -87,7 +87,7 @@ func (s *Store) tryLease(id string, shared bool) error {
 		s.leases[id].readers = 1
 	}
 	if s.left {
-		return s.announceLocked(id)
+		_ = s.announceLocked(id) // others wait for less long
 	}
 	return nil
 }

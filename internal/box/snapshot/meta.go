@@ -61,6 +61,8 @@ type Meta struct {
 	// Restored means that a machine was made of the data before, which may have run. Another
 	// one must not draw the same random numbers.
 	Restored bool `json:"restored,omitempty"`
+	// InCall means that calls were in flight in the box when the data were written.
+	InCall bool `json:"in_call,omitempty"`
 	// Unreported describes the losses of the box that no call has reported, in the form of
 	// its writer. At most MaxUnreported bytes.
 	Unreported string `json:"unreported,omitempty"`

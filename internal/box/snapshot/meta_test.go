@@ -16,7 +16,7 @@ func TestMeta_RoundTrip(t *testing.T) {
 	e := entry{Meta: box("a"), Gen: 1, Bytes: 2, Pending: 3}
 	e.Written, e.Stale, e.Ran, e.Description = day(3), true, true, "what"
 	e.Template, e.Limits = "data", NetLimits{{Of: OfBox, Allow: []string{"pypi"}}}
-	e.Aside, e.Restored, e.Unreported = "its image is gone", true, `{"lost":{}}`
+	e.Aside, e.Restored, e.InCall, e.Unreported = "its image is gone", true, true, `{"lost":{}}`
 	for v := range values(reflect.ValueOf(e)) {
 		if v.IsZero() {
 			t.Errorf("%+v does not fill in every field", e)

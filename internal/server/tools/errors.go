@@ -165,7 +165,7 @@ func errorSpecOf(e *box.Error) errorSpec {
 
 // ErrShutdown is the cause of the context of a call that the server cancels because it stops. Its
 // client is still there, and gets an answer.
-var ErrShutdown = errors.New("the server is shutting down")
+var ErrShutdown = box.ErrStopping
 
 // reasonStopping is the reason of the error for such a call.
 const reasonStopping = "stopping"

@@ -289,6 +289,9 @@ func describeInterruption(hold box.Hold, what string) (notes []string) {
 
 func explainInterruption(i *box.Interruption, calls string) string {
 	const end = ". To repeat them would make these calls again."
+	if i.Changed == "" {
+		return calls + " were cut off, the last at " + formatTime(i.At) + ", since the server stopped: what they had done is kept, and they do not go on."
+	}
 	if i.Finished {
 		return calls + " ran to their end, the last at " + formatTime(i.At) + ", but their client was gone. If you have no result of them: their programs called " + i.Changed + end
 	}
@@ -320,11 +323,20 @@ func describeWake(hold box.Hold, what string) (reason string, notes []string) {
 			cause, note = reasons[t.Reason], "This "+what+describeEnd(t)
 		}
 		return cause + "; what the " + what + " did after " + at + " is lost",
-			[]string{note + ". It was woken as it was at " + at + ": what it did after that is lost."}
+			[]string{note + ". It was woken as it was at " + at + ": what it did after that is lost." + inCallNote(hold.Woken)}
 	case hold.Woken != nil:
-		return "", []string{"This " + what + " was hibernated at " + formatTime(hold.Woken.Saved) + " and woken: its variables and files are kept."}
+		return "", []string{"This " + what + " was hibernated at " + formatTime(hold.Woken.Saved) + " and woken: its variables and files are kept." + inCallNote(hold.Woken)}
 	}
 	return "", nil
+}
+
+// inCallNote is a sentence, after a space, about the calls that were in flight when a box was
+// written; "" if there were none.
+func inCallNote(w *box.Woken) string {
+	if !w.InCall {
+		return ""
+	}
+	return " A call was running at that time. Part of it or all may have taken effect, so look before you repeat it."
 }
 
 // rescueReason is why a box that was rescued has lost state.

@@ -162,6 +162,12 @@ func TestDescribeLoss(t *testing.T) {
 			note: "This context was hibernated at 2026-01-02T02:04:05Z and woken: its variables and files are kept.",
 		},
 		{
+			name: "woken as it was in a call", hold: box.Hold{Woken: &box.Woken{Saved: at, Behind: true, InCall: true}},
+			reason: "the server was killed; what the context did after 2026-01-02T02:04:05Z is lost",
+			note: "The server was killed while it had this context. It was woken as it was at 2026-01-02T02:04:05Z: what it did after that is lost. " +
+				"A call was running at that time. Part of it or all may have taken effect, so look before you repeat it.",
+		},
+		{
 			name: "woken as it was before", hold: box.Hold{Woken: &box.Woken{Saved: at, Behind: true}},
 			reason: "the server was killed; what the context did after 2026-01-02T02:04:05Z is lost",
 			note:   "The server was killed while it had this context. It was woken as it was at 2026-01-02T02:04:05Z: what it did after that is lost.",
@@ -335,7 +341,7 @@ func TestTables_AreComplete(t *testing.T) {
 		for _, s := range states {
 			usable += s + "=" + contextStatus(box.State(s)) + " "
 		}
-		if want := "creating= ready=active running=active paused=paused hibernated=hibernated error= stopped= "; usable != want {
+		if want := "creating= ready=active running=active paused=paused hibernated=hibernated in use by another server=in use by another server error= stopped= "; usable != want {
 			t.Errorf("words of list_contexts: got %q, want %q", usable, want)
 		}
 	}
