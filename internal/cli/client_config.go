@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"github.com/glovebox-dev/glovebox/internal/config"
@@ -26,9 +27,13 @@ func clientConfig(e clientEntry) string {
 }
 
 // stdioArgs returns the arguments with which a client starts this program itself, and with
-// which boxes have the same image and network, and code the same tools.
+// which it offers the same groups of tools, boxes have the same image and network, and code the same
+// tools.
 func stdioArgs(cfg *config.Config) []string {
 	args := []string{"stdio"}
+	if len(cfg.Toolsets) > 0 && !slices.Equal(cfg.Toolsets, []string{"sessions"}) {
+		args = append(args, "--toolset", strings.Join(cfg.Toolsets, ","))
+	}
 	if len(cfg.Network) > 0 {
 		args = append(args, "--network", strings.Join(cfg.Network, ","))
 	}

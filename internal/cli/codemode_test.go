@@ -271,12 +271,12 @@ func TestStdioArgs_reread(t *testing.T) {
 			t.Errorf("%q: got %q, %q, %v", args, cfg.Tools, cfg.ToolRules, err)
 		}
 	}
-	cfg := &config.Config{NetworkFile: "/x/network.toml", EgressPins: []string{"a.example=127.0.0.1", "b.example=127.0.0.1"}, EgressCA: "/x/ca.pem", Image: "/x/image"}
-	want := []string{"stdio", "--network-file", "/x/network.toml", "--egress-pin", "a.example=127.0.0.1", "--egress-pin", "b.example=127.0.0.1", "--egress-ca", "/x/ca.pem", "--image", "/x/image"}
+	cfg := &config.Config{NetworkFile: "/x/network.toml", EgressPins: []string{"a.example=127.0.0.1", "b.example=127.0.0.1"}, EgressCA: "/x/ca.pem", Image: "/x/image", Toolsets: []string{"files", "snapshots"}}
+	want := []string{"stdio", "--toolset", "files,snapshots", "--network-file", "/x/network.toml", "--egress-pin", "a.example=127.0.0.1", "--egress-pin", "b.example=127.0.0.1", "--egress-ca", "/x/ca.pem", "--image", "/x/image"}
 	if args := stdioArgs(cfg); !slices.Equal(args, want) {
 		t.Errorf("got %q, want %q", args, want)
 	}
-	if args := stdioArgs(&config.Config{ToolRules: []string{"allow a"}}); !slices.Equal(args, []string{"stdio"}) {
+	if args := stdioArgs(&config.Config{ToolRules: []string{"allow a"}, Toolsets: []string{"sessions"}}); !slices.Equal(args, []string{"stdio"}) {
 		t.Errorf("without tools: got %q", args)
 	}
 }
