@@ -45,7 +45,7 @@ type Box struct {
 	// guarded by reg.mu
 	state          state
 	waits          bool // its start waits for room: it is in registry.waiting
-	started             // once it has started
+	startedMachine      // once it has started
 	hasStarted     bool
 	freed          chan struct{} // closed when the box has left memory or, since it could not be written, stays; then there is a new one
 	died           *Tombstone    // how its guest ended while the box was hibernating
@@ -101,7 +101,7 @@ func (l *lifecycle) newBox(sp spec) *Box {
 	}
 	b := &Box{
 		spec: sp, idUntold: sp.untold, env: l.env, reg: l.reg, life: l,
-		guestID: newGuestID(), started: started{maker: l.parts.Machines},
+		guestID: newGuestID(), startedMachine: startedMachine{maker: l.parts.Machines},
 		callLock: semaphore.NewWeighted(allCalls), commands: newCallQueue(l.cfg().ParallelCalls, l.cfg().QueueLen),
 		kernels: map[string]*kernel{},
 		ready:   make(chan struct{}), terminated: make(chan struct{}), freed: make(chan struct{}),

@@ -289,7 +289,7 @@ func (b *Box) noteRan() {
 }
 
 // adopt makes the machine of a box whose server is gone.
-func (f *machineFactory) adopt(ctx context.Context, b *Box) (made started, err error) {
+func (f *machineFactory) adopt(ctx context.Context, b *Box) (made startedMachine, err error) {
 	made.source, made.ran = SourceAdopted, b.origin.ran
 	made.maker = f.makerFor(b.key.owner)
 	from := *b.origin.adopted
@@ -320,7 +320,7 @@ func (f *machineFactory) adopt(ctx context.Context, b *Box) (made started, err e
 }
 
 // handOver releases the machine of a box for another server to adopt.
-func (e *env) handOver(made started) {
+func (e *env) handOver(made startedMachine) {
 	e.closeNetwork(made.network, made.machine.ID)
 	made.machine.Agent.Close() // its error says that the guest is gone already
 	e.handOverGuest(made.machine.ID)
@@ -335,6 +335,6 @@ func (e *env) handOverGuest(id string) {
 }
 
 // handsOver reports whether a box that ends for the reason goes on at another server.
-func (e *env) handsOver(t *Tombstone, made started) bool {
+func (e *env) handsOver(t *Tombstone, made startedMachine) bool {
 	return e.parts.Fleet != nil && t != nil && t.Reason == ReasonShutdown && made.machine != nil
 }

@@ -158,7 +158,7 @@ func (l *lifecycle) start(op string, b *Box) {
 		if b.origin.adopted != nil && (tomb == nil || tomb.Reason == ReasonShutdown) {
 			l.handOver(made)
 		} else {
-			l.discardStarted(made)
+			l.discardMachine(made)
 		}
 	}
 	// The record of a box that was being woken stays for the next call, unless its
@@ -175,9 +175,9 @@ func (l *lifecycle) start(op string, b *Box) {
 
 // makeMachine makes the machine of a box, which takes the place of replaced unless that is nil,
 // once there is room for it.
-func (l *lifecycle) makeMachine(ctx context.Context, op string, b, replaced *Box) (started, error) {
+func (l *lifecycle) makeMachine(ctx context.Context, op string, b, replaced *Box) (startedMachine, error) {
 	if err := l.awaitRoom(ctx, op, b, replaced); err != nil {
-		return started{record: b.origin.record}, err
+		return startedMachine{record: b.origin.record}, err
 	}
 	for evictions := 0; ; {
 		made, err := l.machines.make(ctx, b)
@@ -240,8 +240,8 @@ func (l *lifecycle) countStarting(n int) {
 }
 
 // publishLocked makes a box and its machine available to calls.
-func (l *lifecycle) publishLocked(b *Box, made started) {
-	b.started, b.guestID = made, made.machine.ID
+func (l *lifecycle) publishLocked(b *Box, made startedMachine) {
+	b.startedMachine, b.guestID = made, made.machine.ID
 	if b.report != nil && b.report.Woken != nil && made.rescued != nil {
 		b.report.Woken.Rescued = made.rescued // no hold has it yet
 	}
@@ -420,12 +420,12 @@ func (l *lifecycle) terminateLocked(b *Box, reason Reason, detail string) {
 // while, until the limits of its network are shared.
 func (l *lifecycle) free(b *Box, hibernated bool) {
 	l.reg.mu.Lock()
-	tomb, made := b.tomb, b.started // a write of the box may end only now, and change them
+	tomb, made := b.tomb, b.startedMachine // a write of the box may end only now, and change them
 	l.reg.mu.Unlock()
 	if l.handsOver(tomb, made) {
 		l.handOver(made)
 	} else {
-		l.discardStarted(made)
+		l.discardMachine(made)
 	}
 	keepRecord := hibernated
 	if !hibernated && !l.maintainer.shareLimits(&b.spec) && !limitsEnd(tomb) {

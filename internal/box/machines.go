@@ -52,8 +52,8 @@ type origin struct {
 	ran      bool // code had run in the interpreter of what it is made from
 }
 
-// started is the result of the start of a box.
-type started struct {
+// startedMachine is the result of the start of a box.
+type startedMachine struct {
 	machine *machine.Machine // nil if the start failed before there was one
 	maker   *machine.Maker   // made the machine: the box's image
 	source  Source
@@ -62,11 +62,11 @@ type started struct {
 	written time.Time       // when they were written
 	rescued *Rescue         // what the box could not bring along; nil: nothing is missing
 	ran     bool            // code had run in its interpreter before it was made
-	network *network        // of machine
+	network *boxNetwork     // of machine
 }
 
 // noteData caches the state of the record, so that no one does disk I/O under a lock.
-func (b *started) noteData() {
+func (b *startedMachine) noteData() {
 	if b.record != nil {
 		b.data, b.written = b.record.Dir() != "", b.record.Meta().Written
 	}
@@ -89,9 +89,9 @@ type machineFactory struct {
 
 // make makes the machine of a box, with a slot of starts. After an error, record is set if
 // the box had one, and there is no machine.
-func (f *machineFactory) make(ctx context.Context, b *Box) (made started, err error) {
+func (f *machineFactory) make(ctx context.Context, b *Box) (made startedMachine, err error) {
 	if err := f.prepareVolumes(ctx, b.key.owner); err != nil {
-		return started{record: b.origin.record}, err
+		return startedMachine{record: b.origin.record}, err
 	}
 	if b.origin.parent != nil {
 		made, err = f.fork(ctx, b)
@@ -104,16 +104,16 @@ func (f *machineFactory) make(ctx context.Context, b *Box) (made started, err er
 		err = f.looks.explain(ctx, err, made.maker.Volumes)
 	}
 	if err != nil && made.machine != nil {
-		f.discardStarted(made)
+		f.discardMachine(made)
 		made.machine, made.network = nil, nil
 	}
 	return made, err
 }
 
-func (f *machineFactory) makeInSlot(ctx context.Context, b *Box) (started, error) {
+func (f *machineFactory) makeInSlot(ctx context.Context, b *Box) (startedMachine, error) {
 	leave, err := f.startSlot(ctx, b)
 	if err != nil {
-		return started{record: b.origin.record}, err
+		return startedMachine{record: b.origin.record}, err
 	}
 	defer leave()
 	switch o := &b.origin; {
@@ -143,7 +143,7 @@ func (f *machineFactory) startSlot(ctx context.Context, b *Box) (release func(),
 }
 
 // makeNew makes the machine of a new box.
-func (f *machineFactory) makeNew(ctx context.Context, b *Box) (made started, err error) {
+func (f *machineFactory) makeNew(ctx context.Context, b *Box) (made startedMachine, err error) {
 	made.maker = f.makerFor(b.key.owner)
 	if f.pool != nil {
 		if made.machine, err = f.takeWarm(ctx, b.class()); err != nil || made.machine != nil {
@@ -185,7 +185,7 @@ func (f *machineFactory) fresh(ctx context.Context, c pool.Class, id string, k *
 // fork makes a copy of the machine of the parent of b. If its memory cannot be
 // restored, because files that the parent has mapped have changed on the host, the
 // copy begins with the parent's files.
-func (f *machineFactory) fork(ctx context.Context, b *Box) (made started, err error) {
+func (f *machineFactory) fork(ctx context.Context, b *Box) (made startedMachine, err error) {
 	made.source = SourceFork
 	leave := func() {}
 	defer func() { leave() }()
@@ -252,7 +252,7 @@ func (f *machineFactory) removeCopy(dir string) error {
 
 // wake restores a box from its record. If its memory cannot be restored, the box goes
 // on with its files.
-func (f *machineFactory) wake(ctx context.Context, b *Box) (started, error) {
+func (f *machineFactory) wake(ctx context.Context, b *Box) (startedMachine, error) {
 	lease := b.origin.record
 	// If the box continued after it was written, or an earlier wake was abandoned, another
 	// copy of it has run.
@@ -272,7 +272,7 @@ func (f *machineFactory) wake(ctx context.Context, b *Box) (started, error) {
 
 // restore restores the snapshot of a box with the image and the agent that the box
 // had.
-func (f *machineFactory) restore(ctx context.Context, b *Box, dir string, copied bool) (made started, err error) {
+func (f *machineFactory) restore(ctx context.Context, b *Box, dir string, copied bool) (made startedMachine, err error) {
 	maker := f.makerFor(b.key.owner)
 	if err := f.looks.missing(ctx, maker.Volumes, slotPatience); err != nil {
 		return made, err
@@ -286,8 +286,8 @@ func (f *machineFactory) restore(ctx context.Context, b *Box, dir string, copied
 
 // restoreSaved makes a machine of a saved snapshot. If its memory cannot be restored,
 // a new box gets its files; a box that is rolled back stays as it is.
-func (f *machineFactory) restoreSaved(ctx context.Context, b *Box) (started, error) {
-	none := started{source: SourceSnapshot}
+func (f *machineFactory) restoreSaved(ctx context.Context, b *Box) (startedMachine, error) {
+	none := startedMachine{source: SourceSnapshot}
 	dir, _, release, err := f.parts.Snapshots.Read(b.origin.snapshot)
 	switch {
 	case errors.Is(err, snapshot.ErrNotFound):

@@ -81,8 +81,8 @@ func noSuchTemplate(op, name string, list []catalog.Template) error {
 
 // restoreNamed makes a machine of a named template. If its memory cannot be restored, the
 // new box gets the files that are stored beside it, if there are any.
-func (f *machineFactory) restoreNamed(ctx context.Context, b *Box) (started, error) {
-	none := started{source: SourceCold}
+func (f *machineFactory) restoreNamed(ctx context.Context, b *Box) (startedMachine, error) {
+	none := startedMachine{source: SourceCold}
 	dir, release, err := f.parts.Catalog.Read(b.origin.template)
 	switch {
 	case errors.Is(err, catalog.ErrNotFound), errors.Is(err, catalog.ErrInUse): // it was replaced just now

@@ -131,7 +131,7 @@ func (b *Box) MatchesNetwork(entries []string) error {
 // empty if the box has no network.
 func (b *Box) Reachable() []string {
 	b.reg.mu.Lock()
-	n := b.started.network
+	n := b.startedMachine.network
 	b.reg.mu.Unlock()
 	if current := n.now(); current != nil {
 		return current.Allowed()

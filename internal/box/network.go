@@ -84,9 +84,9 @@ const (
 // errNetworkClosed is the error of a connection to the network of a box that leaves memory.
 var errNetworkClosed = errors.New("the network of the box is closed")
 
-// network is the network of one box, and nil before its machine is made. It stays the same
+// boxNetwork is the network of one box, and nil before its machine is made. It stays the same
 // when the box fails to hibernate and goes on with a new [Network].
-type network struct {
+type boxNetwork struct {
 	agent   *client.Conn
 	open    func() Network // nil: boxes have no network
 	limited bool           // the box has limits, so that its notice may not be the usual one
@@ -103,8 +103,8 @@ type network struct {
 
 // openNetwork connects the machine of a box, which has its owner now, to its network. Until
 // then the agent has none, also in a machine that is restored from one that had.
-func (f *machineFactory) openNetwork(ctx context.Context, b *Box, made *started) error {
-	n := &network{agent: made.machine.Agent, limited: len(b.limits) > 0}
+func (f *machineFactory) openNetwork(ctx context.Context, b *Box, made *startedMachine) error {
+	n := &boxNetwork{agent: made.machine.Agent, limited: len(b.limits) > 0}
 	if nets := f.parts.Networks; nets != nil {
 		n.open = func() Network {
 			return nets.Open(b.key.owner, b.key.id, cmp.Or(b.template, string(b.interpreter)), b.limits)
@@ -118,7 +118,7 @@ func (f *machineFactory) openNetwork(ctx context.Context, b *Box, made *started)
 
 // reopen gives the box a new network in place of none. The agent gets the settings before
 // the next call.
-func (n *network) reopen() {
+func (n *boxNetwork) reopen() {
 	if n == nil {
 		return
 	}
@@ -132,7 +132,7 @@ func (n *network) reopen() {
 }
 
 // close ends all connections. It may be called again.
-func (n *network) close() error {
+func (n *boxNetwork) close() error {
 	if n == nil {
 		return nil
 	}
@@ -147,7 +147,7 @@ func (n *network) close() error {
 }
 
 // refresh sends the settings to the agent if they have changed. The box is not paused.
-func (n *network) refresh(ctx context.Context) error {
+func (n *boxNetwork) refresh(ctx context.Context) error {
 	n.mu.Lock()
 	select {
 	case <-n.changed:
@@ -164,11 +164,13 @@ func (n *network) refresh(ctx context.Context) error {
 
 // elsewhereLocked reports whether another place than the setting allows hosts, which the agent's own
 // text about a network that is off names.
-func (n *network) elsewhereLocked() bool { return n.current != nil && n.current.Where() != usualWhere }
+func (n *boxNetwork) elsewhereLocked() bool {
+	return n.current != nil && n.current.Where() != usualWhere
+}
 
 // send sends the settings to the agent, unless it has them, or has no network and gets none
 // for the usual reason.
-func (n *network) send(ctx context.Context) error {
+func (n *boxNetwork) send(ctx context.Context) error {
 	n.sending.Lock()
 	defer n.sending.Unlock()
 	n.mu.Lock()
@@ -202,7 +204,7 @@ func (n *network) send(ctx context.Context) error {
 }
 
 // Lookup implements client.Network.
-func (n *network) Lookup(ctx context.Context, name string) protocol.LookupResult {
+func (n *boxNetwork) Lookup(ctx context.Context, name string) protocol.LookupResult {
 	if current := n.now(); current != nil {
 		return current.Lookup(ctx, name)
 	}
@@ -210,14 +212,14 @@ func (n *network) Lookup(ctx context.Context, name string) protocol.LookupResult
 }
 
 // Serve implements client.Network.
-func (n *network) Serve(ctx context.Context, d protocol.Dial, c net.Conn) error {
+func (n *boxNetwork) Serve(ctx context.Context, d protocol.Dial, c net.Conn) error {
 	if current := n.now(); current != nil {
 		return current.Serve(ctx, d, c)
 	}
 	return errors.Join(errNetworkClosed, c.Close())
 }
 
-func (n *network) now() Network {
+func (n *boxNetwork) now() Network {
 	if n == nil {
 		return nil
 	}
@@ -227,13 +229,13 @@ func (n *network) now() Network {
 }
 
 // active reports whether programs transfer data.
-func (n *network) active() bool {
+func (n *boxNetwork) active() bool {
 	current := n.now()
 	return current != nil && current.Active()
 }
 
 // connected reports whether programs have open connections.
-func (n *network) connected() bool {
+func (n *boxNetwork) connected() bool {
 	current := n.now()
 	return current != nil && current.Connected()
 }
@@ -260,7 +262,7 @@ func (n networkState) allow(presets string) string {
 }
 
 // take returns the refused connections since the last call.
-func (n *network) take() networkState {
+func (n *boxNetwork) take() networkState {
 	current := n.now()
 	if current == nil {
 		return networkState{}
@@ -295,13 +297,13 @@ func (n *network) take() networkState {
 }
 
 // discardStarted frees a machine that has become no box.
-func (e *env) discardStarted(made started) {
+func (e *env) discardMachine(made startedMachine) {
 	e.closeNetwork(made.network, made.machine.ID)
 	e.discard(made.machine)
 }
 
 // closeNetwork closes the network of a machine that ends.
-func (e *env) closeNetwork(n *network, guest string) {
+func (e *env) closeNetwork(n *boxNetwork, guest string) {
 	if err := n.close(); err != nil {
 		e.log.Warn("network of a box not closed", logkey.Guest, guest, logkey.Error, err)
 	}

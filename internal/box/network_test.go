@@ -342,7 +342,7 @@ func (p *placed) Where() string { return p.where }
 
 func TestNetwork_SendsWhereItIsElsewhere(t *testing.T) {
 	for where, want := range map[string]bool{usualWhere: false, "the section [default] in --network-file": true} {
-		if got := (&network{current: &placed{where: where}}).elsewhereLocked(); got != want {
+		if got := (&boxNetwork{current: &placed{where: where}}).elsewhereLocked(); got != want {
 			t.Errorf("%s: got %v, want %v", where, got, want)
 		}
 	}

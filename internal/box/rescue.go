@@ -63,7 +63,7 @@ func mismatch(err error) string {
 // rescue makes a fresh machine with the files of a record whose memory cannot be
 // restored. The box gets a record of its own; the old one is set aside, with the
 // memory that the version or image that wrote it can still restore.
-func (f *machineFactory) rescue(ctx context.Context, b *Box, lease *snapshot.Lease, cause error) (started, error) {
+func (f *machineFactory) rescue(ctx context.Context, b *Box, lease *snapshot.Lease, cause error) (startedMachine, error) {
 	made, err := f.freshWithFiles(ctx, b, lease.Dir(), cause)
 	made.record = lease
 	if err != nil {
@@ -91,7 +91,7 @@ func (f *machineFactory) rescue(ctx context.Context, b *Box, lease *snapshot.Lea
 
 // freshWithFiles makes a machine like that of a new box, with the files stored in
 // dir, if there are any.
-func (f *machineFactory) freshWithFiles(ctx context.Context, b *Box, dir string, cause error) (started, error) {
+func (f *machineFactory) freshWithFiles(ctx context.Context, b *Box, dir string, cause error) (startedMachine, error) {
 	made, err := f.makeNew(ctx, b)
 	if err != nil {
 		return made, err
@@ -143,8 +143,8 @@ func (f *machineFactory) recordFiles(ctx context.Context, b *Box, dir string, r 
 
 // forkFiles makes a machine with the files of the parent of b, whose memory could
 // not be copied.
-func (f *machineFactory) forkFiles(ctx context.Context, b *Box, dir string, cause error) (started, error) {
-	none := started{source: SourceFork}
+func (f *machineFactory) forkFiles(ctx context.Context, b *Box, dir string, cause error) (startedMachine, error) {
+	none := startedMachine{source: SourceFork}
 	home := filepath.Join(dir, "home")
 	if err := os.Mkdir(home, 0o700); err != nil {
 		return none, fmt.Errorf("make room for a copy: %w", err)

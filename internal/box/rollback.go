@@ -83,7 +83,7 @@ func (l *lifecycle) replace(ctx context.Context, op string, old, b *Box) error {
 	if err != nil {
 		l.reg.mu.Unlock()
 		if made.machine != nil {
-			l.discardStarted(made)
+			l.discardMachine(made)
 		}
 		if made.record != nil {
 			l.records.release(made.record, false)
