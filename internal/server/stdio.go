@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"sync"
 	"syscall"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -43,7 +44,8 @@ func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) er
 	defer end()
 	client := &tools.Client{}
 	sessionContext := tools.WithClient(markStdio(tasks.Within(context.WithoutCancel(ctx), life)), client)
-	var sessions []mcp.Session
+	var mu sync.Mutex
+	var sessions []mcp.Session // guarded by mu
 	transport := &stdio.Transport{
 		In: in, Out: out, MaxLine: s.opts.Limits.Line, Log: s.log,
 		Stop: stop, StopGrace: s.opts.Limits.Grace,
@@ -56,14 +58,17 @@ func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) er
 			}
 		},
 		Abort: func() {
+			mu.Lock()
+			defer mu.Unlock()
 			s.calls.cancel(func(sess mcp.Session) bool { return slices.Contains(sessions, sess) }, tools.ErrShutdown)
 		},
 	}
-	// The end of ctx is a stop, which calls in flight outlast. Serve does not run
-	// connect and Abort at the same time.
+	// The end of ctx is a stop, which calls in flight outlast.
 	err := transport.Serve(context.WithoutCancel(ctx), func(t mcp.Transport) (*mcp.ServerSession, error) {
 		session, err := s.mcp.Connect(sessionContext, t, nil)
 		if err == nil {
+			mu.Lock()
+			defer mu.Unlock()
 			sessions = append(sessions, session)
 		}
 		return session, err

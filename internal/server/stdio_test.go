@@ -2,11 +2,18 @@ package server
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
+	"syscall"
 	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/server/tools"
 )
 
 // TestStdio_StopAnswersCallsInFlight: a stopping server answers the calls in flight.
@@ -34,5 +41,42 @@ func TestStdio_StopAnswersCallsInFlight(t *testing.T) {
 	}
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+}
+
+// leaving is the output to a client that is gone after the answer to initialize.
+type leaving struct{}
+
+func (leaving) Write(p []byte) (int, error) {
+	if bytes.Contains(p, []byte(`"serverInfo"`)) {
+		return len(p), nil
+	}
+	return 0, syscall.EPIPE
+}
+
+// TestStdio_AnswerFindsNoReader: the server stops once an answer finds no reader, which is the cause
+// for the other calls in flight: their boxes report it.
+func TestStdio_AnswerFindsNoReader(t *testing.T) {
+	begun, cause := make(chan struct{}), make(chan error, 1)
+	s := New(Options{Extend: Extension{Alone: true, Tools: []Tool{
+		extra("long", func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			close(begun)
+			<-ctx.Done()
+			cause <- context.Cause(ctx)
+			return nil, ctx.Err()
+		}),
+		extra("short", func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			<-begun
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "done"}}}, nil
+		}),
+	}}})
+	in, client := io.Pipe()
+	defer client.Close()
+	go fmt.Fprintf(client, "%s\n%s\n%s\n", initBody, toolCall(1, "long", "{}"), toolCall(2, "short", "{}"))
+	if err := s.ServeStdio(t.Context(), in, leaving{}); err != nil {
+		t.Error(err)
+	}
+	if err := <-cause; !errors.Is(err, tools.ErrShutdown) {
+		t.Errorf("the other call was cancelled for %v, want %v", err, tools.ErrShutdown)
 	}
 }

@@ -60,8 +60,9 @@ type Transport struct {
 	// Ending is called when In has ended or Stop is closed, before calls in flight
 	// are waited for; may be nil. It must return at once.
 	Ending func()
-	// Abort cancels the calls in flight when Grace is over, or Out is a pipe or
-	// socket that has lost its reader after In has ended; may be nil.
+	// Abort cancels the calls in flight when Grace is over, Out is a pipe or socket that
+	// has lost its reader after In has ended, or a write to Out has failed; may be nil. It is
+	// called once, possibly while Serve runs connect.
 	Abort func()
 	// Log gets a record for each refused line; nil discards them.
 	Log *slog.Logger
@@ -88,6 +89,10 @@ func newConn(t *Transport) *conn {
 	if c.t.Log == nil {
 		c.t.Log = slog.New(slog.DiscardHandler)
 	}
+	if c.t.Abort == nil {
+		c.t.Abort = func() {}
+	}
+	c.t.Abort = sync.OnceFunc(c.t.Abort)
 	go c.readLines()
 	return c
 }
@@ -186,10 +191,8 @@ func (c *conn) holdBack(ctx context.Context, grace time.Duration) {
 		return
 	}
 	c.t.Log.Warn("cancel calls in flight at the end of the session")
-	if c.t.Abort != nil {
-		c.t.Abort()
-		c.await(ctx, lastWords, nil, nil)
-	}
+	c.t.Abort()
+	c.await(ctx, lastWords, nil, nil)
 }
 
 // await reports whether no request is in flight, or the session has ended, before the
@@ -404,6 +407,7 @@ func (c *conn) writeLine(data []byte) error {
 	}
 	if _, err := c.w.Write(append(data, '\n')); err != nil {
 		c.t.Log.Info("end session: the client is gone", logkey.Error, err)
+		c.t.Abort() // before the SDK, which cancels the calls for no cause once it has the error
 		c.close()
 		return fmt.Errorf("write message: %w", err)
 	}
