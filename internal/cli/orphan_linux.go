@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -64,6 +65,15 @@ func detachWhenOrphaned(log *slog.Logger) (abandoned <-chan struct{}, stop func(
 // detachStreams replaces the standard streams. Reads find the end of the input; the output is a
 // pipe without a reader, so that the server waits for no call whose answer nobody can read.
 func detachStreams() error {
+	err := replaceStreams(0, 1, 2)
+	for _, f := range []*os.File{os.Stdin, os.Stdout, os.Stderr} {
+		_ = f.SetDeadline(time.Now()) // fails unless the client has made the stream non-blocking
+	}
+	return err
+}
+
+// replaceStreams is detachStreams for streams with other descriptors.
+func replaceStreams(in, out, log int) error {
 	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -75,9 +85,26 @@ func detachStreams() error {
 	}
 	unix.Close(pipe[0])
 	defer unix.Close(pipe[1])
-	for fd, to := range []int{null, pipe[1], null} {
-		if err := unix.Dup3(to, fd, 0); err != nil {
+	for _, to := range [][2]int{{null, in}, {pipe[1], out}, {null, log}} {
+		if err := unix.Dup3(to[0], to[1], 0); err != nil {
 			return err
+		}
+	}
+	return restartCalls()
+}
+
+// restartCalls has the system calls that wait begin again, also the writes to a client that does not
+// read, which hold locks that the server needs to stop, such as that of the log. They find the new
+// files of their descriptors. The runtime of Go expects SIGURG at any time, and restarts calls after
+// it.
+func restartCalls() error {
+	threads, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return err
+	}
+	for _, t := range threads {
+		if id, err := strconv.Atoi(t.Name()); err == nil {
+			_ = unix.Tgkill(os.Getpid(), id, unix.SIGURG) // the thread may have ended
 		}
 	}
 	return nil
