@@ -16,7 +16,7 @@ import (
 // Background processes do not keep the box from expiring or being evicted.
 //
 // Errors: as Run.
-func (b *Box) Exec(ctx context.Context, req ExecRequest) (*ExecResult, error) {
+func (b *Box) Exec(ctx context.Context, req ExecRequest) (_ *ExecResult, failed error) {
 	const op = "run command"
 	if req.Calls != nil {
 		defer req.Calls.End()
@@ -33,7 +33,7 @@ func (b *Box) Exec(ctx context.Context, req ExecRequest) (*ExecResult, error) {
 		return nil, err
 	}
 	defer end()
-	defer func() { b.noteCutOff(ctx, req.Calls) }()
+	defer func() { b.noteCutOff(ctx, req.Calls, failed) }()
 	x := protocol.Exec{
 		Argv: req.Argv, Shell: req.Shell, Env: req.Env, Dir: req.Dir,
 		TimeoutMS: millis(timeout), GraceMS: millis(killGrace),

@@ -23,10 +23,11 @@ type Interruption struct {
 // ErrStopping is the cause of the context of a call that ends because the server stops.
 var ErrStopping = errors.New("the server is shutting down")
 
-// noteCutOff has a later call report what the code of this one did, if its context has ended.
-func (b *Box) noteCutOff(ctx context.Context, calls Calls) {
+// noteCutOff has a later call report what the code of this one did, if its context has ended. The
+// stop of the server has cut off a call that failed, not one that ended just before.
+func (b *Box) noteCutOff(ctx context.Context, calls Calls, failed error) {
 	if ctx.Err() != nil {
-		b.noteInterruption(calls, Interruption{Stopped: errors.Is(context.Cause(ctx), ErrStopping)})
+		b.noteInterruption(calls, Interruption{Stopped: failed != nil && errors.Is(context.Cause(ctx), ErrStopping)})
 	}
 }
 

@@ -3,7 +3,10 @@ package box
 import (
 	"context"
 	"strings"
+	"sync"
 	"testing"
+
+	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
 // cutOffCall runs code that calls tools, and cancels it.
@@ -121,5 +124,63 @@ func TestInterruption_SurvivesRollback(t *testing.T) {
 	}
 	if got := interruption(t, f, true); got != "mail.send" {
 		t.Errorf("after a rollback: got %q", got)
+	}
+}
+
+// stoppingCalls are the calls of a program during whose last step the server stops.
+type stoppingCalls struct {
+	testCalls
+	stop context.CancelCauseFunc
+}
+
+func (c *stoppingCalls) Displays() []protocol.Display {
+	c.stop(ErrStopping)
+	return nil
+}
+
+// TestInterruption_Stopped: the stop of the server is reported for a call that it has cut off, not
+// for one that has ended just before, nor after a rollback, which undoes what the call did.
+func TestInterruption_Stopped(t *testing.T) {
+	f, _ := newSnapFixture(t, neverIdle)
+	b := f.session(t, "bob", "x")
+	ctx, stop := context.WithCancelCause(t.Context())
+	if _, err := b.Run(ctx, RunRequest{Code: "x = 1", Calls: &stoppingCalls{stop: stop}}); err != nil {
+		t.Fatal(err)
+	}
+	stopped := func() *Interruption {
+		_, hold, err := f.Session(t.Context(), "bob", SessionOptions{ID: "x"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer hold.Release()
+		return hold.Interruption()
+	}
+	if i := stopped(); i != nil {
+		t.Errorf("a call that has ended: got %+v", i)
+	}
+	cutOff := func() {
+		ctx, stop := context.WithCancelCause(t.Context())
+		defer stop(nil)
+		var once sync.Once
+		_, err := b.Run(ctx, RunRequest{Code: "print('half', flush=True)\nimport time\ntime.sleep(100)", Progress: func(Chunk) {
+			once.Do(func() { stop(ErrStopping) })
+		}})
+		wantCode(t, err, CodeCancelled, "Cancelled: run code")
+	}
+	cutOff()
+	if i := stopped(); i == nil || !i.Stopped {
+		t.Errorf("a call that was cut off: got %+v", i)
+	}
+	saved, hold, err := f.SaveSnapshot(t.Context(), "bob", KindSession, "x", SnapshotOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hold.Release()
+	cutOff()
+	if _, err := f.Restore(t.Context(), "bob", KindSession, saved.ID, RestoreOptions{Into: "x"}); err != nil {
+		t.Fatal(err)
+	}
+	if i := stopped(); i != nil {
+		t.Errorf("after a rollback: got %+v", i)
 	}
 }

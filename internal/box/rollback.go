@@ -91,7 +91,9 @@ func (l *lifecycle) replace(ctx context.Context, op string, old, b *Box) error {
 		l.reg.mu.Lock()
 		return err
 	}
-	b.interruption = old.interruption // a rollback does not undo calls of tools
+	if i := old.interruption; i != nil && i.Changed != "" { // a rollback does not undo calls of tools
+		b.interruption = i
+	}
 	l.terminateLocked(old, ReasonRolledBack, "")
 	l.reg.touchLocked(b)
 	l.publishLocked(b, made)

@@ -21,7 +21,7 @@ const maxTraceback = 8 << 10
 //
 // Errors: CodeInvalid, CodeUnsupportedLanguage, CodeBusy, CodeExecFailed,
 // CodeGone, CodeNotReady, CodeCancelled, CodeInternal.
-func (b *Box) Run(ctx context.Context, req RunRequest) (*RunResult, error) {
+func (b *Box) Run(ctx context.Context, req RunRequest) (_ *RunResult, failed error) {
 	const op = "run code"
 	if req.Calls != nil {
 		defer req.Calls.End()
@@ -58,7 +58,7 @@ func (b *Box) Run(ctx context.Context, req RunRequest) (*RunResult, error) {
 		return nil, b.queueError(op, err)
 	}
 	defer k.runs.leave()
-	defer func() { b.noteCutOff(ctx, req.Calls) }() // before the next run can end
+	defer func() { b.noteCutOff(ctx, req.Calls, failed) }() // before the next run can end
 	if err := b.callLock.Acquire(ctx, 1); err != nil {
 		return nil, b.cancelled(op, context.Cause(ctx))
 	}
