@@ -144,3 +144,43 @@ func TestSave_SoonAfterWork(t *testing.T) {
 		}
 	}
 }
+
+// A record says that a call was in flight also if that call has begun while the box was written.
+func TestSave_CallBeginsMeanwhile(t *testing.T) {
+	f, snaps := newSnapFixture(t, neverIdle)
+	b := f.session(t, "bob", "x")
+	for _, begins := range []bool{false, true, false} {
+		hold := make(chan struct{})
+		snaps.mu.Lock()
+		snaps.hold = hold
+		before := snaps.writes
+		snaps.mu.Unlock()
+		written := make(chan error, 1)
+		go func() {
+			written <- f.life.write(context.Background(), b, true, f.records.writes.enter("bob"), func() {})
+		}()
+		eventually(t, "the memory is being written", func() bool {
+			snaps.mu.Lock()
+			defer snaps.mu.Unlock()
+			return snaps.writes > before
+		})
+		end := func() {}
+		if begins {
+			var err error
+			if end, err = b.begin(t.Context(), "run code"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		close(hold)
+		if err := <-written; err != nil {
+			t.Fatal(err)
+		}
+		end()
+		if r, err := f.records.find("test", b.key); err != nil || r.InCall != begins || r.Written.IsZero() || !r.Stale {
+			t.Errorf("a call begins meanwhile: %v: got %+v; error %v", begins, r, err)
+		}
+		f.reg.mu.Lock()
+		f.reg.touchLocked(b)
+		f.reg.mu.Unlock()
+	}
+}

@@ -141,8 +141,17 @@ func (l *lifecycle) writeMemory(ctx context.Context, b *Box, live, clean bool, t
 		err = record.Update(meta)
 	} else { // the snapshot may or may not include the effects of a call in flight
 		meta.InCall = inCall
-		prev := record.Dir()
-		err = l.records.writeMemory(ctx, record, meta, b, func(_ context.Context, dir string) { l.records.keepHome(b, prev, dir) })
+		prev, began := record.Dir(), false
+		err = l.records.writeMemory(ctx, record, meta, b, func(_ context.Context, dir string) {
+			l.reg.mu.Lock()
+			began = b.use.seq != seq
+			l.reg.mu.Unlock()
+			l.records.keepHome(b, prev, dir)
+		})
+		if err == nil && began && !inCall { // the snapshot may include the effects of a call that has begun meanwhile
+			meta.InCall, meta.Written = true, record.Meta().Written
+			err = record.Update(meta)
+		}
 	}
 	written, data := record.Meta().Written, record.Dir() != ""
 	l.reg.mu.Lock()
