@@ -40,8 +40,8 @@ func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) er
 		}
 		close(stop)
 	}()
-	life, end := context.WithCancel(context.WithoutCancel(ctx))
-	defer end()
+	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer end(tools.ErrShutdown)
 	client := &tools.Client{}
 	sessionContext := tools.WithClient(markStdio(tasks.Within(context.WithoutCancel(ctx), life)), client)
 	var mu sync.Mutex

@@ -30,8 +30,8 @@ func ownerOf(req mcp.Request) string {
 
 type lifeKey struct{}
 
-// Within returns a context for requests whose tasks end with life, because no client can
-// poll them afterwards.
+// Within returns a context for requests whose tasks end with life, for its cause, because no client
+// can poll them afterwards.
 func Within(ctx, life context.Context) context.Context {
 	return context.WithValue(ctx, lifeKey{}, life)
 }
@@ -77,7 +77,7 @@ func (s *Tasks) create(ctx context.Context, policy Policy, call *mcp.CallToolReq
 		return nil, nil, false
 	}
 	if life, ok := ctx.Value(lifeKey{}).(context.Context); ok {
-		unlink := context.AfterFunc(life, func() { stop(errGone) })
+		unlink := context.AfterFunc(life, func() { stop(context.Cause(life)) })
 		context.AfterFunc(inner, func() { unlink() })
 	}
 	inPlace := make(chan outcome, 1)

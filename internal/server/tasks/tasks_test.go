@@ -342,6 +342,27 @@ func TestTask_ExpiryEndsRun(t *testing.T) {
 	})
 }
 
+// A task ends with the life of its client, for the cause that ended it.
+func TestTask_EndsWithLife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ended := make(chan error, 1)
+		h := newHost(t, Limits{}, Policy{}, func(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			<-ctx.Done()
+			ended <- context.Cause(ctx)
+			return nil, ctx.Err()
+		})
+		life, end := context.WithCancelCause(t.Context())
+		if _, err := h.call(Within(t.Context(), life), "a"); err != nil {
+			t.Fatal(err)
+		}
+		stopping := errors.New("stopping")
+		end(stopping)
+		if err := <-ended; err != stopping {
+			t.Errorf("ended with %v", err)
+		}
+	})
+}
+
 func TestTask_OfAnotherOwnerIsUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(t, Limits{}, Policy{}, after(time.Minute, says("mine"), nil))
