@@ -42,9 +42,10 @@ const (
 	// SDKs of MCP kill after 4 s (see docs/clients.md).
 	handoverWait = 5 * time.Second
 	// leavingWait is that wait when the other server is stopping and writes the box to disk,
-	// which takes long for thousands of files. The call is answered within the 60 s after which
-	// the SDKs of MCP give up.
+	// which takes long for thousands of files. The SDKs of MCP give up after 60 s.
 	leavingWait = 50 * time.Second
+	// acquireWait bounds these waits together.
+	acquireWait = 55 * time.Second
 	// Another process announces nothing when it releases a record, so that attempts
 	// to take it are repeated, at first after firstRetry and at most every lastRetry.
 	firstRetry = 10 * time.Millisecond
@@ -81,6 +82,7 @@ func failed(err error) attempt { return attempt{done: true, err: err} }
 // if the Manager does not accept calls or cannot list the boxes, CodeInvalid if several contexts
 // have the name, CodeCancelled, and those of search.check.
 func (m *Manager) acquire(ctx context.Context, q search) (*Box, Hold, error) {
+	end := time.Now().Add(acquireWait)
 	begun := map[time.Duration]time.Time{} // of the waits of each length
 	var changed <-chan struct{}
 	for retry := firstRetry; ; retry = min(2*retry, lastRetry) {
@@ -96,7 +98,7 @@ func (m *Manager) acquire(ctx context.Context, q search) (*Box, Hold, error) {
 		if begun[limit].IsZero() {
 			begun[limit] = time.Now()
 		}
-		left := limit - time.Since(begun[limit])
+		left := min(limit-time.Since(begun[limit]), time.Until(end))
 		if left <= 0 && try.freed == nil {
 			if try.err == nil {
 				try.err = q.key.error(CodeBusy, q.op, "another call is waking or stopping it", "Try again in a moment.")

@@ -106,7 +106,7 @@ func (m *maintainer) maintainLocked(b *Box) (next time.Duration) {
 			begin(m.saveEarly)
 		}
 	case b.state == stateRunning:
-		if due(saveAtLeast-min(written, m.now().Sub(b.disk.inCall))) && due(b.disk.retry.Sub(m.now())) {
+		if (b.disk.seq == 0 || due(saveAtLeast-min(written, m.now().Sub(b.disk.inCall)))) && due(b.disk.retry.Sub(m.now())) {
 			begin(func(b *Box) { m.save(b) })
 		}
 	case !sampled && due(pause-gap-idle): // to compare with before pausing
