@@ -13,6 +13,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/server/envelope"
+	"github.com/glovebox-dev/glovebox/internal/server/tasks"
 )
 
 // A call is a request in flight. [Server.begin] registers it before it runs, and
@@ -233,6 +234,7 @@ func (s *Server) registerTask(next mcp.MethodHandler) mcp.MethodHandler {
 		} else {
 			s.calls.add(cl)
 		}
+		tasks.Begun(ctx)
 		defer s.end(cl)
 		return next(ctx, method, req)
 	}

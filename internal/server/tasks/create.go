@@ -3,6 +3,7 @@ package tasks
 import (
 	"context"
 	"maps"
+	"sync"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -34,6 +35,17 @@ type lifeKey struct{}
 // can poll them afterwards.
 func Within(ctx, life context.Context) context.Context {
 	return context.WithValue(ctx, lifeKey{}, life)
+}
+
+type begunKey struct{}
+
+// Begun says that the call of a task is registered. Only then does the client get the task: its
+// request, which holds a place until then, ends with the answer. Options.Call calls it with its
+// context.
+func Begun(ctx context.Context) {
+	if begun, ok := ctx.Value(begunKey{}).(func()); ok {
+		begun()
+	}
 }
 
 // Create is a middleware that turns tool calls into tasks.
@@ -80,11 +92,13 @@ func (s *Tasks) create(ctx context.Context, policy Policy, call *mcp.CallToolReq
 		unlink := context.AfterFunc(life, func() { stop(context.Cause(life)) })
 		context.AfterFunc(inner, func() { unlink() })
 	}
-	inPlace := make(chan outcome, 1)
+	inPlace, registered := make(chan outcome, 1), make(chan struct{})
+	begun := sync.OnceFunc(func() { close(registered) })
 	go func() {
 		defer s.running.Done()
 		defer stop(nil)
-		o := s.run(inner, t, detached(call))
+		o := s.run(context.WithValue(inner, begunKey{}, begun), t, detached(call))
+		begun()
 		if !s.finish(t, o) {
 			inPlace <- o
 		}
@@ -106,6 +120,7 @@ func (s *Tasks) create(ctx context.Context, policy Policy, call *mcp.CallToolReq
 		s.forget(t)
 		return nil, context.Cause(ctx), true
 	}
+	<-registered
 	if d := s.hand(t); d != nil {
 		return d, nil, true
 	}

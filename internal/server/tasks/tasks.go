@@ -68,7 +68,7 @@ func (l Limits) withDefaults() Limits {
 type Options struct {
 	Policies map[string]Policy // by the name of the tool; the calls of others are never tasks
 	// Call serves a tools/call without a session, and returns when ctx ends at the
-	// latest.
+	// latest. It calls Begun once the call is registered.
 	Call   mcp.MethodHandler
 	Limits Limits
 	// Server names this server in the ids of tasks, among others that forward requests about

@@ -32,7 +32,11 @@ func newHost(t *testing.T, limits Limits, p Policy, tool mcp.ToolHandler) *host 
 		}
 		return res, nil
 	}
-	s := New(Options{Policies: map[string]Policy{"long": p}, Call: call, Limits: limits})
+	begun := func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		Begun(ctx)
+		return call(ctx, method, req)
+	}
+	s := New(Options{Policies: map[string]Policy{"long": p}, Call: begun, Limits: limits})
 	t.Cleanup(func() { s.Close(context.Background()) })
 	return &host{s, t, s.Create(s.Serve(call))}
 }
