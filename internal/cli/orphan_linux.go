@@ -21,10 +21,10 @@ const (
 	orphanGrace = 5 * time.Second
 )
 
-// detachWhenOrphaned serves a client over standard input and output that kills the process which
-// it started before the server, its child, has stopped (see engine.Factory.Enter): the server still
-// writes its boxes to disk, and lets go of the client's streams, for whose end the client may wait.
-// untilSignal stops it. abandoned is closed orphanGrace later. The caller calls stop once.
+// detachWhenOrphaned watches for the end of the parent process, which a client over standard input
+// and output has started and may kill (see engine.Factory.Enter). It then releases the client's
+// streams, since the client may wait for their end; untilSignal stops the server, which writes its
+// boxes to disk. abandoned is closed orphanGrace later. The caller calls stop once.
 func detachWhenOrphaned(log *slog.Logger) (abandoned <-chan struct{}, stop func()) {
 	parent := os.Getppid()
 	hangups := make(chan os.Signal, 1)
@@ -62,8 +62,8 @@ func detachWhenOrphaned(log *slog.Logger) (abandoned <-chan struct{}, stop func(
 	}
 }
 
-// detachStreams replaces the standard streams. Reads find the end of the input; the output is a
-// pipe without a reader, so that the server waits for no call whose answer nobody can read.
+// detachStreams replaces the standard streams. Reads find the end of the input. The output becomes a
+// pipe without a reader, so that the server cancels the calls in flight.
 func detachStreams() error {
 	err := replaceStreams(0, 1, 2)
 	for _, f := range []*os.File{os.Stdin, os.Stdout, os.Stderr} {
