@@ -53,9 +53,10 @@ func TestDestroy_LeavesNothing(t *testing.T) {
 			return after["goroutines"] <= before["goroutines"]
 		})
 		for what, n := range after {
-			if n != before[what] {
+			if n > before[what] {
 				t.Errorf("%s: leak: %d %s before, %d after", name, before[what], what, n)
 			}
+			before[what] = min(n, before[what]) // a goroutine of "warm" may have ended late
 		}
 		for _, sub := range []string{"ctl"} {
 			if entries, _ := os.ReadDir(e.dir.path(sub)); len(entries) > 0 {

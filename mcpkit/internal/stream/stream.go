@@ -18,6 +18,7 @@ import (
 	"io"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -25,6 +26,9 @@ import (
 
 // MaxMessage is the default limit of a message in bytes.
 const MaxMessage = 16 << 20
+
+// writeGrace is the time for the rest of a message whose sender has given up.
+const writeGrace = time.Second
 
 // maxBatch bounds the messages of one line. Empty ones in a batch take 3 bytes each.
 const maxBatch = 1000
@@ -205,10 +209,10 @@ func isUsable(m jsonrpc.Message) bool {
 	return !ok || r.ID.IsValid()
 }
 
-// Write writes a message. If ctx ends during the write, the connection is closed,
-// because part of the message may have been written. If ctx ends before, during the
-// write of another message, only this call fails. After Close it writes nothing and
-// returns [mcp.ErrConnectionClosed].
+// Write writes a message. If ctx ends during the write and the peer does not read the rest
+// within a second, the connection is closed, because part of the message may have been
+// written. If ctx ends before, during the write of another message, only this call fails.
+// After Close it writes nothing and returns [mcp.ErrConnectionClosed].
 func (c *Conn) Write(ctx context.Context, m jsonrpc.Message) error {
 	b, err := jsonrpc.EncodeMessage(m)
 	if err != nil {
@@ -226,8 +230,15 @@ func (c *Conn) Write(ctx context.Context, m jsonrpc.Message) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	stop := context.AfterFunc(ctx, func() { c.Close() })
-	defer stop()
+	written := make(chan struct{})
+	defer close(written)
+	defer context.AfterFunc(ctx, func() {
+		select {
+		case <-written:
+		case <-time.After(writeGrace):
+			c.Close()
+		}
+	})()
 	select {
 	case <-c.closed:
 		return fmt.Errorf("write message: %w", mcp.ErrConnectionClosed)

@@ -176,6 +176,40 @@ func TestWrite_PeerDoesNotRead(t *testing.T) {
 	}
 }
 
+// slowPeer reads a message only after the sender has given up, or the stream was closed.
+type slowPeer struct {
+	input
+	giveUp func()
+	closed chan struct{}
+}
+
+func (p *slowPeer) Write(b []byte) (int, error) {
+	p.giveUp()
+	select {
+	case <-p.closed:
+		return 0, io.ErrClosedPipe
+	case <-time.After(100 * time.Millisecond):
+	}
+	return p.input.Write(b)
+}
+
+func (p *slowPeer) Close() error { close(p.closed); return nil }
+
+// A sender that gives up at the moment of the write does not cost the connection.
+func TestWrite_CancelledWhileWriting(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	peer := &slowPeer{giveUp: cancel, closed: make(chan struct{})}
+	c := New(peer, Options{})
+	for _, ctx := range []context.Context{ctx, t.Context()} {
+		if err := c.Write(ctx, &jsonrpc.Request{Method: "a"}); err != nil {
+			t.Errorf("got %v", err)
+		}
+	}
+	if n := bytes.Count(peer.written.Bytes(), []byte("\n")); n != 2 {
+		t.Errorf("%d messages were written", n)
+	}
+}
+
 // A Write whose context ends while it waits for another does not affect that one.
 func TestWrite_CancelledWhileWaiting(t *testing.T) {
 	here, there := net.Pipe()
