@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/glovebox-dev/glovebox/internal/box/callqueue"
 	"github.com/glovebox-dev/glovebox/internal/box/machine"
 	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
 )
@@ -22,7 +23,7 @@ type Box struct {
 	life *lifecycle
 
 	guestID  string              // of the machine to be; another one's if the pool gave it
-	commands *callQueue          // commands and file calls
+	commands *callqueue.Queue    // commands and file calls
 	callLock *semaphore.Weighted // held by calls, one unit each, or exclusively for fork and snapshot
 	writing  sync.Mutex          // held while the box is written to disk; before reg.mu
 	power    power               // pauses and resumes the machine
@@ -102,7 +103,7 @@ func (l *lifecycle) newBox(sp spec) *Box {
 	b := &Box{
 		spec: sp, idUntold: sp.untold, env: l.env, reg: l.reg, life: l,
 		guestID: newGuestID(), startedMachine: startedMachine{maker: l.parts.Machines},
-		callLock: semaphore.NewWeighted(allCalls), commands: newCallQueue(l.cfg().ParallelCalls, l.cfg().QueueLen),
+		callLock: semaphore.NewWeighted(allCalls), commands: callqueue.New(l.cfg().ParallelCalls, l.cfg().QueueLen),
 		kernels: map[string]*kernel{},
 		ready:   make(chan struct{}), terminated: make(chan struct{}), freed: make(chan struct{}),
 	}
@@ -130,8 +131,8 @@ func (b *Box) cutOff() {
 
 // kernel is the host's view of one interpreter in a box.
 type kernel struct {
-	runs *callQueue  // one run at a time
-	ran  atomic.Bool // something ran, so that there is state to lose; set while it has the queue
+	runs *callqueue.Queue // one run at a time
+	ran  atomic.Bool      // something ran, so that there is state to lose; set while it has the queue
 }
 
 // ID returns the id of the session or context.
@@ -198,23 +199,23 @@ func (b *Box) slot(ctx context.Context, op string) (end func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := b.commands.enter(ctx, b.terminated); err != nil {
+	if err := b.commands.Enter(ctx, b.terminated); err != nil {
 		ended()
 		return nil, b.queueError(op, err)
 	}
 	if err := b.callLock.Acquire(ctx, 1); err != nil {
-		b.commands.leave()
+		b.commands.Leave()
 		ended()
 		return nil, b.cancelled(op, context.Cause(ctx))
 	}
 	rest, err := b.work(ctx, op)
 	if err != nil {
 		b.callLock.Release(1)
-		b.commands.leave()
+		b.commands.Leave()
 		ended()
 		return nil, err
 	}
-	return func() { rest(); b.callLock.Release(1); b.commands.leave(); ended() }, nil
+	return func() { rest(); b.callLock.Release(1); b.commands.Leave(); ended() }, nil
 }
 
 // allCalls is more calls than a box can have under way.
@@ -246,7 +247,7 @@ func (b *Box) kernel(language string) *kernel {
 	defer b.reg.mu.Unlock()
 	k := b.kernels[language]
 	if k == nil {
-		k = &kernel{runs: newCallQueue(1, b.env.cfg().QueueLen)}
+		k = &kernel{runs: callqueue.New(1, b.env.cfg().QueueLen)}
 		k.ran.Store(b.ran && language == b.interpreter.Language())
 		b.kernels[language] = k
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/glovebox-dev/glovebox/internal/box/cleantext"
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 	"github.com/glovebox-dev/glovebox/internal/lazyregexp"
 	"github.com/glovebox-dev/glovebox/internal/plural"
@@ -73,7 +74,7 @@ func (c *collector) keepTraceback(e *protocol.RunError) {
 	if e == nil {
 		return
 	}
-	if text := clean(e.Traceback); len(text) > maxTraceback {
+	if text := cleantext.Clean(e.Traceback); len(text) > maxTraceback {
 		c.addDocument(fmt.Sprintf("The traceback of %s is cut", plural.N(len(text), "byte")), ".txt", text)
 	}
 }

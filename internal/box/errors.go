@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/box/callqueue"
 	"github.com/glovebox-dev/glovebox/internal/guest/client"
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
@@ -174,20 +175,20 @@ func (b *Box) goneLocked(op string) *Error {
 // for a parked one.
 const ReasonParked = "parked"
 
-// queueError shapes what callQueue.enter returned.
+// queueError shapes what callqueue.Queue.Enter returned.
 func (b *Box) queueError(op string, err error) error {
 	switch {
-	case errors.Is(err, errQueueFull):
+	case errors.Is(err, callqueue.ErrFull):
 		return b.error(CodeBusy, op,
 			fmt.Sprintf("The %s %s is busy: %d calls wait already", b.key.kind, b.key.id, b.env.cfg().QueueLen),
 			"Try again when running calls have ended, or use another one.", nil)
-	case errors.Is(err, errParked):
+	case errors.Is(err, callqueue.ErrParked):
 		e := b.error(CodeBusy, op,
 			fmt.Sprintf("The %s %s is busy: a program in it waits for its user's approval of a tool call", b.key.kind, b.key.id),
 			"Call again when it has ended, or use another one.", nil)
 		e.Context["reason"] = ReasonParked
 		return e
-	case errors.Is(err, errEnded):
+	case errors.Is(err, callqueue.ErrEnded):
 		return b.goneNow(op, err)
 	}
 	return b.cancelled(op, err)

@@ -88,13 +88,15 @@ func (b *Box) Exec(ctx context.Context, req ExecRequest) (_ *ExecResult, failed 
 func (b *Box) execResult(command string, res *protocol.ExecResult, out *collector, timeout time.Duration) *ExecResult {
 	r := &ExecResult{
 		ID: clip(res.ID, 64), PID: res.PID, Running: res.Running, ExitCode: res.Code, Signal: clip(res.Signal, 64),
-		Duration: seconds(res.Seconds), TimedOut: res.Stopped == "timeout",
+		Duration: seconds(res.Seconds), TimedOut: timedOut(res.Stopped),
 		StdoutBytes: res.Stdout.Bytes, StderrBytes: res.Stderr.Bytes,
 	}
 	r.Stdout, r.Notes = out.stdout.text(res.Stdout, r.Notes)
 	r.Stderr, r.Notes = out.stderr.text(res.Stderr, r.Notes)
 	r.Images = out.images
 	switch {
+	case res.Stopped == stoppedEarly:
+		r.Notes = append(r.Notes, fmt.Sprintf("Command execution timed out after %s, before the command began. Run it again.", secs(timeout)))
 	case r.TimedOut:
 		r.Notes = append(r.Notes, fmt.Sprintf("Command execution timed out after %s and was ended.", secs(timeout)))
 	case res.Stopped == "oom":

@@ -11,11 +11,12 @@ import (
 	"time"
 )
 
-// occupy runs code in a box until the test ends or end is called.
+// occupy runs code in a box until the test ends or end is called. It returns when the code runs.
 func occupy(t *testing.T, b *Box) (end func()) {
 	t.Helper()
-	done := filepath.Join(t.TempDir(), "done")
-	result := background(t, b, fmt.Sprintf("import os, time\nwhile not os.path.exists(%q): time.sleep(0.01)", done))
+	dir := t.TempDir()
+	begun, done := filepath.Join(dir, "begun"), filepath.Join(dir, "done")
+	result := background(t, b, fmt.Sprintf("import os, time\nopen(%q, 'w').close()\nwhile not os.path.exists(%q): time.sleep(0.01)", begun, done))
 	end = sync.OnceFunc(func() {
 		if err := os.WriteFile(done, nil, 0o600); err != nil {
 			t.Error(err)
@@ -23,6 +24,7 @@ func occupy(t *testing.T, b *Box) (end func()) {
 		result()
 	})
 	t.Cleanup(end)
+	eventually(t, "the code runs", func() bool { _, err := os.Stat(begun); return err == nil })
 	return end
 }
 

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/box/cleantext"
 	"github.com/glovebox-dev/glovebox/internal/truncate"
 )
 
@@ -107,4 +108,4 @@ func (f Flavor) Larger() (larger Flavor, ok bool) {
 }
 
 // clip shortens a caller's value for a message.
-func clip(s string, max int) string { return truncate.Bytes(clean(s), max) }
+func clip(s string, max int) string { return truncate.Bytes(cleantext.Clean(s), max) }

@@ -102,7 +102,7 @@ func (m *Manager) inFleet(ctx context.Context, op string, owner Owner, kind Kind
 	if f == nil {
 		return nil, fleetRecord{}, nil
 	}
-	leave, err := m.lookups.acquire(ctx, owner)
+	leave, err := m.lookups.Acquire(ctx, string(owner))
 	if err != nil {
 		return nil, fleetRecord{}, cancelled(op, key{owner, kind, id}, err)
 	}
@@ -218,7 +218,7 @@ func (m *Manager) listElsewhere(owner Owner, kind Kind) (infos []Info, err error
 	}
 	ctx, cancel := context.WithTimeout(m.base, fleetTimeout)
 	defer cancel()
-	leave, err := m.lookups.acquire(ctx, owner)
+	leave, err := m.lookups.Acquire(ctx, string(owner))
 	if err != nil {
 		return nil, m.fleetFailed("list boxes", err)
 	}

@@ -160,15 +160,7 @@ func TestFleet_LookupsAreBounded(t *testing.T) {
 	}
 	find("bob")
 	<-slow.asked
-	eventually(t, "all calls wait", func() bool {
-		f.lookups.mu.Lock()
-		defer f.lookups.mu.Unlock()
-		waiting := 0
-		for _, sh := range f.lookups.owners {
-			waiting += len(sh.queue)
-		}
-		return waiting == calls-maxLookups
-	})
+	eventually(t, "all calls wait", func() bool { return f.lookups.Waiting("alice") == calls-maxLookups })
 	if n := len(slow.asked); n > 0 {
 		t.Errorf("%d lookups more than %d at once", n, maxLookups)
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/box/fairslots"
 	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
@@ -18,9 +19,9 @@ func (b *Box) canHibernateLocked() bool {
 // that reason where boxes are not hibernated. A box whose writing fails stays in memory.
 func (l *lifecycle) unloadLocked(b *Box, reason Reason, detail string) {
 	if l.beginUnloadLocked(b, reason, detail) {
-		turn := l.records.writes.reserve(b.key.owner)
+		turn := l.records.writes.Reserve(string(b.key.owner))
 		if !b.network.connected() { // or the goroutine that runs first would have the first slot
-			turn.start()
+			turn.Start()
 		}
 		l.wg.Go(func() { l.hibernate(b, turn, reason, detail) })
 	}
@@ -56,10 +57,10 @@ func (l *lifecycle) beginUnloadLocked(b *Box, reason Reason, detail string) bool
 // hibernate writes a box that has left the registry to disk, and frees it. A box that
 // cannot be written returns to the registry, unless the Manager closes. A turn that has not
 // started has no slot while the connections of the box end.
-func (l *lifecycle) hibernate(b *Box, turn *turn, reason Reason, detail string) {
+func (l *lifecycle) hibernate(b *Box, turn *fairslots.Turn, reason Reason, detail string) {
 	begun := time.Now()
 	l.closeNetwork(b.network, b.guestID) // a connection must not end in the middle of a snapshot
-	turn.start()
+	turn.Start()
 	// Not of the Manager's context: a server that closes hibernates.
 	err := l.write(context.Background(), b, false, turn, func() {})
 	took := time.Since(begun).Round(time.Millisecond)

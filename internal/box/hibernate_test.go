@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/box/fairslots"
 	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 	"github.com/glovebox-dev/glovebox/internal/polltest"
@@ -218,8 +219,8 @@ func TestHibernate_RecordIsInvalid(t *testing.T) {
 func TestClose_LastUsedIsWrittenFirst(t *testing.T) {
 	f, _ := newSnapFixture(t, neverIdle)
 	writes := f.records.writes
-	for range writes.limit {
-		defer writes.enter("bob").release()
+	for range writers() {
+		defer writes.Enter("bob").Release()
 	}
 	var boxes []*Box // the one used last first
 	for _, id := range []string{"a", "b", "c", "d"} {
@@ -232,11 +233,8 @@ func TestClose_LastUsedIsWrittenFirst(t *testing.T) {
 		t.Fatalf("boxes in the order of use: got %v", last)
 	}
 	f.life.unloadAllLocked()
-	writes.mu.Lock()
-	defer writes.mu.Unlock()
-	queue := writes.owners["bob"].queue
-	if len(queue) != len(boxes) || slices.ContainsFunc(queue, func(t *turn) bool { return !t.ready }) {
-		t.Errorf("%d boxes wait to be written, want all %d, none of which lets others pass", len(queue), len(boxes))
+	if n := writes.Waiting("bob"); n != len(boxes) {
+		t.Errorf("%d boxes wait to be written, want all %d, none of which lets others pass", n, len(boxes))
 	}
 }
 
@@ -308,7 +306,7 @@ func TestHibernate_EndsArchiveOfEarlierState(t *testing.T) {
 	f, asked, _ := slowFiles(t)
 	b := f.session(t, "bob", "x")
 	saved := make(chan bool, 1)
-	go func() { saved <- f.life.save(t.Context(), b, f.records.writes.enter("bob"), func() {}) }()
+	go func() { saved <- f.life.save(t.Context(), b, f.records.writes.Enter("bob"), func() {}) }()
 	<-asked
 	f.clock.add(31 * time.Minute)
 	f.maintainer.sweep()
@@ -334,8 +332,8 @@ func TestWrite_FilesOfBoxThatIsBeingPaused(t *testing.T) {
 	b.writing.Lock()
 	wg.Go(func() {
 		defer b.writing.Unlock()
-		turn := f.records.archives.enter("bob")
-		defer turn.release()
+		turn := f.records.archives.Enter("bob")
+		defer turn.Release()
 		f.life.writeFiles(t.Context(), b, true, b.record, turn)
 	})
 	time.Sleep(100 * time.Millisecond) // it waits for the lock of the power
@@ -382,7 +380,7 @@ func TestHibernate_ArchivesLastStateWhileAnotherWriteWaits(t *testing.T) {
 	f.maintainer.sweep()
 	<-asked
 	saved := make(chan bool, 1)
-	go func() { saved <- f.life.save(t.Context(), b, f.records.writes.enter("bob"), func() {}) }()
+	go func() { saved <- f.life.save(t.Context(), b, f.records.writes.Enter("bob"), func() {}) }()
 	eventually(t, "the other write waits", func() bool {
 		f.reg.mu.Lock()
 		defer f.reg.mu.Unlock()
@@ -398,13 +396,15 @@ func TestHibernate_DoesNotWaitForSlotOfEarlierArchive(t *testing.T) {
 	f, _, finish := slowFiles(t)
 	finish()
 	b := f.session(t, "bob", "x")
-	var turns []*turn
+	var turns []*fairslots.Turn
 	for i := range writers() + 1 {
-		turns = append(turns, f.records.archives.enter(Owner(rune('0'+i))))
-		<-turns[i].granted
+		turns = append(turns, f.records.archives.Enter(string(rune('0'+i))))
+		if err := turns[i].Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 	}
 	saved := make(chan bool, 1)
-	go func() { saved <- f.life.save(t.Context(), b, f.records.writes.enter("bob"), func() {}) }()
+	go func() { saved <- f.life.save(t.Context(), b, f.records.writes.Enter("bob"), func() {}) }()
 	eventually(t, "the memory is on disk", func() bool {
 		f.reg.mu.Lock()
 		defer f.reg.mu.Unlock()
@@ -418,7 +418,7 @@ func TestHibernate_DoesNotWaitForSlotOfEarlierArchive(t *testing.T) {
 		t.Error("the box is not written for the last time before others have archived their files")
 	}
 	for _, turn := range turns {
-		turn.release()
+		turn.Release()
 	}
 	eventually(t, "the box is on disk", func() bool { return f.stateOf(b) == stateHibernated })
 }
@@ -430,13 +430,15 @@ func TestWrite_TookWithoutWaits(t *testing.T) {
 	finish()
 	b := f.session(t, "bob", "x")
 	const wait = 2 * time.Second
-	for _, slots := range []*slots{f.records.writes, f.records.archives} {
-		for i := range slots.limit + 1 {
-			turn := slots.enter(Owner(rune('0' + i)))
-			<-turn.granted
-			time.AfterFunc(wait, turn.release)
+	for _, slots := range []*fairslots.Slots{f.records.writes, f.records.archives} {
+		for i := range writers() + 1 {
+			turn := slots.Enter(string(rune('0' + i)))
+			if err := turn.Wait(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			time.AfterFunc(wait, turn.Release)
 		}
-		if !f.life.save(t.Context(), b, f.records.writes.enter("bob"), func() {}) {
+		if !f.life.save(t.Context(), b, f.records.writes.Enter("bob"), func() {}) {
 			t.Fatal("not written")
 		}
 		f.reg.mu.Lock()
@@ -453,7 +455,7 @@ func TestWrite_FilesOfBoxThatIsParked(t *testing.T) {
 	f, asked, _ := slowFiles(t)
 	b := f.session(t, "bob", "x")
 	saved := make(chan bool, 1)
-	go func() { saved <- f.life.save(t.Context(), b, f.records.writes.enter("bob"), func() {}) }()
+	go func() { saved <- f.life.save(t.Context(), b, f.records.writes.Enter("bob"), func() {}) }()
 	<-asked
 	b.working.Add(1)
 	b.parked.Add(1)

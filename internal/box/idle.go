@@ -209,7 +209,7 @@ func (m *maintainer) saveThen(b *Box, attempted func()) bool {
 	m.reg.mu.Lock()
 	wait := b.backoffLocked()
 	m.reg.mu.Unlock()
-	return !wait && m.life.save(m.base, b, m.life.records.writes.enter(b.key.owner), attempted)
+	return !wait && m.life.save(m.base, b, m.life.records.writes.Enter(string(b.key.owner)), attempted)
 }
 
 // saveAndPause writes an idle box to disk and pauses it.

@@ -80,7 +80,7 @@ func TestSave_ParkedCall(t *testing.T) {
 	}
 	p.unpark()
 	p.park()
-	if err := f.life.write(context.Background(), b, true, f.records.writes.enter("bob"), func() {}); err != nil {
+	if err := f.life.write(context.Background(), b, true, f.records.writes.Enter("bob"), func() {}); err != nil {
 		t.Fatal(err)
 	}
 	if n := written(); n != 3 {
@@ -157,7 +157,7 @@ func TestSave_CallBeginsMeanwhile(t *testing.T) {
 		snaps.mu.Unlock()
 		written := make(chan error, 1)
 		go func() {
-			written <- f.life.write(context.Background(), b, true, f.records.writes.enter("bob"), func() {})
+			written <- f.life.write(context.Background(), b, true, f.records.writes.Enter("bob"), func() {})
 		}()
 		eventually(t, "the memory is being written", func() bool {
 			snaps.mu.Lock()

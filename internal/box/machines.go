@@ -11,6 +11,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/engine/hostdisk"
+	"github.com/glovebox-dev/glovebox/internal/box/fairslots"
 	"github.com/glovebox-dev/glovebox/internal/box/machine"
 	"github.com/glovebox-dev/glovebox/internal/box/pool"
 	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
@@ -76,7 +77,7 @@ func (b *startedMachine) noteData() {
 type machineFactory struct {
 	*env
 	records *records
-	starts  *slots // for making boxes
+	starts  *fairslots.Slots // for making boxes
 	looks   volumeLooks
 	pool    *pool.Pool    // nil: none; set by start
 	filling chan struct{} // closed when the pool begins to fill
@@ -134,7 +135,7 @@ func (f *machineFactory) makeInSlot(ctx context.Context, b *Box) (startedMachine
 func (f *machineFactory) startSlot(ctx context.Context, b *Box) (release func(), err error) {
 	b.life.countStarting(1)
 	ended := sync.OnceFunc(func() { b.life.countStarting(-1) })
-	leave, err := f.starts.acquire(ctx, b.key.owner)
+	leave, err := f.starts.Acquire(ctx, string(b.key.owner))
 	if err != nil {
 		ended()
 		return func() {}, err

@@ -8,6 +8,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/engine/hostdisk"
+	"github.com/glovebox-dev/glovebox/internal/box/fairslots"
 	"github.com/glovebox-dev/glovebox/internal/box/pool"
 	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
@@ -29,14 +30,14 @@ import (
 //   - maintainer (maintainer.go, idle.go, pressure.go, tombstone_file.go): idle boxes, expiry,
 //     memory pressure of the host, and the tombstones that servers share.
 //
-// Slots (slots.go) bound the boxes that are started, written, or looked up in the fleet at once.
+// Slots (package fairslots) bound the boxes that are started, written, or looked up in the fleet at once.
 // volume_looks.go bounds the wait for directories of volumes that do not answer.
 //
 // A Box (box.go) executes: run.go, exec.go, files.go, timeout.go, and output.go with
-// display.go, display_image.go, figure.go, output_budget.go and clean.go for the output of a call. It is paused
-// by power.go while it is idle and parked by park.go while its code waits for the host;
-// call_queue.go decides which calls run at once, and which alone. hints.go (with unreachable.go),
-// report.go and interruption.go make the notes in its results.
+// display.go, display_image.go, figure.go and output_budget.go for the output of a call, which
+// package cleantext makes safe. It is paused by power.go while it is idle and parked by park.go
+// while its code waits for the host. Package callqueue decides which calls run at once. hints.go
+// (with unreachable.go), report.go and interruption.go make the notes in its results.
 //
 // The Manager's own methods combine these. session.go, context.go, client.go, fork.go,
 // saved_snapshot.go, stored.go, volumes.go and stop.go are the calls of clients; acquire.go
@@ -51,16 +52,16 @@ type Manager struct {
 	machines   *machineFactory
 	records    *records
 	maintainer *maintainer
-	lookups    *slots // of boxes that other servers may have
+	lookups    *fairslots.Slots // of boxes that other servers may have
 }
 
 // New returns a Manager that does nothing until Start.
 func New(cfg Config, parts Parts) *Manager {
 	e := newEnv(cfg, parts)
 	reg := newRegistry(e)
-	recs := &records{env: e, writes: newSlots(writers()), archives: newSlots(writers()), released: reg.notify}
+	recs := &records{env: e, writes: fairslots.New(writers()), archives: fairslots.New(writers()), released: reg.notify}
 	machines := &machineFactory{
-		env: e, records: recs, starts: newSlots(2 * runtime.GOMAXPROCS(0)),
+		env: e, records: recs, starts: fairslots.New(2 * runtime.GOMAXPROCS(0)),
 		filling: make(chan struct{}), builds: map[pool.Class]bool{}, unbuilt: map[pool.Class]bool{},
 	}
 	life := &lifecycle{env: e, reg: reg, records: recs, machines: machines}
@@ -68,7 +69,7 @@ func New(cfg Config, parts Parts) *Manager {
 	if parts.Snapshots != nil {
 		parts.Snapshots.BeforeRemove(life.remember)
 	}
-	return &Manager{env: e, reg: reg, life: life, machines: machines, records: recs, maintainer: life.maintainer, lookups: newSlots(maxLookups)}
+	return &Manager{env: e, reg: reg, life: life, machines: machines, records: recs, maintainer: life.maintainer, lookups: fairslots.New(maxLookups)}
 }
 
 // Start validates the configuration and begins to check for idle boxes, to build the missing

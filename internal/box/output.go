@@ -7,6 +7,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/glovebox-dev/glovebox/internal/box/cleantext"
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 	"github.com/glovebox-dev/glovebox/internal/plural"
 )
@@ -35,8 +36,8 @@ type collector struct {
 func newCollector(c *Config, progress func(Chunk)) *collector {
 	return &collector{
 		begun: time.Now(), maxImages: c.MaxImages, maxImageSize: c.MaxImageSize, display: c.OutputHead, progress: progress,
-		stdout: stream{name: Stdout, maxHead: c.OutputHead, maxTail: c.OutputTail, live: cleaner{appendOnly: true}},
-		stderr: stream{name: Stderr, maxHead: c.OutputHead, maxTail: c.OutputTail, live: cleaner{appendOnly: true}},
+		stdout: stream{name: Stdout, maxHead: c.OutputHead, maxTail: c.OutputTail, live: cleantext.Cleaner{AppendOnly: true}},
+		stderr: stream{name: Stderr, maxHead: c.OutputHead, maxTail: c.OutputTail, live: cleantext.Cleaner{AppendOnly: true}},
 	}
 }
 
@@ -48,7 +49,7 @@ func (c *collector) Output(ch protocol.Channel, p []byte) {
 	}
 	s.write(p)
 	if c.progress != nil {
-		c.tell(s.name, s.live.write(nil, p))
+		c.tell(s.name, s.live.Append(nil, p))
 	}
 }
 
@@ -64,7 +65,7 @@ func (c *collector) Display(d protocol.Display) {
 	if text == "" || shown && !d.Result {
 		return
 	}
-	whole := clean(text)
+	whole := cleantext.Clean(text)
 	if text = headTail(whole, c.display); len(text) < len(whole) {
 		c.addDocument(fmt.Sprintf("A displayed value of %s is cut", plural.N(len(whole), "byte")), ".txt", whole)
 		c.kept = append(c.kept, strings.TrimSpace(text))
@@ -105,11 +106,11 @@ type stream struct {
 	pieces []piece // of the head
 	head   int     // bytes of output in pieces
 	tail   []byte
-	late   []string // displayed after the head was full
-	seen   int64    // bytes of output
-	cut    int64    // of them dropped here
-	line   bool     // the output is amid a line
-	live   cleaner  // of the progress while the call runs
+	late   []string          // displayed after the head was full
+	seen   int64             // bytes of output
+	cut    int64             // of them dropped here
+	line   bool              // the output is amid a line
+	live   cleantext.Cleaner // of the progress while the call runs
 }
 
 // piece is output or, if shown is not empty, displayed text.
@@ -166,10 +167,10 @@ func (s *stream) show(text string) string {
 // is left out, the text has a mark in its place and notes a sentence.
 func (s *stream) text(o protocol.Output, notes []string) (string, []string) {
 	omitted := max(o.Omitted, 0) + s.cut
-	var c cleaner
+	var c cleantext.Cleaner
 	var b []byte
 	for _, p := range s.pieces {
-		b = append(c.write(b, p.raw), p.shown...)
+		b = append(c.Append(b, p.raw), p.shown...)
 	}
 	if omitted > 0 {
 		where := ""
@@ -177,18 +178,18 @@ func (s *stream) text(o protocol.Output, notes []string) (string, []string) {
 			where = "; whole output in " + path
 		}
 		total := max(o.Bytes, s.seen)
-		b = breakLine(c.flush(b))
+		b = breakLine(c.Flush(b))
 		b = fmt.Appendf(b, "[... %d of %d bytes left out here%s ...]\n", omitted, total, where)
 		notes = append(notes, fmt.Sprintf("The middle of %s is left out: %d of %s%s.", s.name, omitted, plural.N(total, "byte"), where))
 		tail := s.tail
 		for i := 0; i < utf8.UTFMax && len(tail) > 0 && !utf8.RuneStart(tail[0]); i++ {
 			tail = tail[1:]
 		}
-		b = c.write(b, tail)
+		b = c.Append(b, tail)
 	} else {
-		b = c.write(b, s.tail)
+		b = c.Append(b, s.tail)
 	}
-	b = c.flush(b)
+	b = c.Flush(b)
 	for _, t := range s.late {
 		b = append(breakLine(b), t...)
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/glovebox-dev/glovebox/internal/box/cleantext"
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 	"github.com/glovebox-dev/glovebox/internal/plural"
 )
@@ -41,7 +42,7 @@ func (c *collector) fitOutput(o protocol.Output) {
 		return
 	}
 	if o.Path == "" { // the agent has kept nothing
-		c.addDocument(fmt.Sprintf("Standard output of %s is cut", plural.N(output, "byte")), ".txt", clean(string(s.output())))
+		c.addDocument(fmt.Sprintf("Standard output of %s is cut", plural.N(output, "byte")), ".txt", cleantext.Clean(string(s.output())))
 	}
 	s.shrink(limit - displayed)
 }

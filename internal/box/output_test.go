@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/glovebox-dev/glovebox/internal/box/cleantext"
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
@@ -149,7 +150,7 @@ func BenchmarkClean(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(int64(len(s)))
 			for b.Loop() {
-				clean(s)
+				cleantext.Clean(s)
 			}
 		})
 	}

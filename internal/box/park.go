@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/box/callqueue"
 	"github.com/glovebox-dev/glovebox/internal/guest/client"
 	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
@@ -16,6 +17,12 @@ import (
 const maxParked = time.Hour
 
 // errTimeLimit ends a run that may call when its time-out has passed.
+// stoppedEarly is why code or a command was stopped whose time-out passed before it began, for
+// example while its interpreter started.
+const stoppedEarly = "timeout before it began"
+
+func timedOut(stopped string) bool { return stopped == "timeout" || stopped == stoppedEarly }
+
 var errTimeLimit = errors.New("the time-out has passed")
 
 // A parker parks one call of code that may call the host. Its time-outs are suspended while
@@ -23,7 +30,7 @@ var errTimeLimit = errors.New("the time-out has passed")
 type parker struct {
 	box    *Box
 	clocks []*deadline
-	queue  *callQueue // that the call holds up while it is parked; nil: none
+	queue  *callqueue.Queue // that the call holds up while it is parked; nil: none
 
 	mu    sync.Mutex
 	parks int           // guarded by mu: Park calls in progress
@@ -59,7 +66,7 @@ func (p *parker) park() {
 	}
 	p.box.parked.Add(1)
 	if p.queue != nil {
-		p.queue.parked.set(true)
+		p.queue.SetParked(true)
 	}
 	p.box.pauseParked()
 }
@@ -72,7 +79,7 @@ func (p *parker) unpark() {
 	}
 	p.box.parked.Add(-1)
 	if p.queue != nil {
-		p.queue.parked.set(false)
+		p.queue.SetParked(false)
 	}
 	if err := p.box.resume(context.Background(), "continue code"); err != nil && !p.box.ended() {
 		p.box.env.log.Warn("parked box not resumed", logkey.Guest, p.box.guestID, logkey.Error, err)
@@ -94,7 +101,7 @@ func (p *parker) duration(d time.Duration) time.Duration {
 // time-out that the host enforces. queue is that whose other calls wait for this one; nil:
 // none does. stopped is why the agent stopped the code, which do sets. It returns the time
 // that the code took without the time that it was parked.
-func (b *Box) parkable(ctx context.Context, queue *callQueue, timeout, slack time.Duration, stopped *string, do func(context.Context) error) (took time.Duration, err error) {
+func (b *Box) parkable(ctx context.Context, queue *callqueue.Queue, timeout, slack time.Duration, stopped *string, do func(context.Context) error) (took time.Duration, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	begun := time.Now()
@@ -108,7 +115,7 @@ func (b *Box) parkable(ctx context.Context, queue *callQueue, timeout, slack tim
 	case *stopped == "cancelled" && errors.Is(context.Cause(ctx), errTimeLimit):
 		*stopped = "timeout"
 	case errors.Is(err, errTimeLimit) && !errors.Is(err, client.ErrNoAnswer):
-		*stopped, err = "timeout", nil // before the code began, such as while its interpreter started
+		*stopped, err = stoppedEarly, nil
 	}
 	return p.duration(time.Since(begun)), err
 }

@@ -117,6 +117,7 @@ n = -1000`})
 func TestPark_timeout(t *testing.T) {
 	f := newFixture(t, nil)
 	b := f.session(t, "", "x")
+	wantOut(t, b, "", "") // starts the interpreter
 	calls := newParkingCalls(1)
 	close(calls.release)
 	for _, code := range []string{"x = 1\nwhile True: pass", "tools.s.t()\nwhile True: pass"} {
@@ -258,7 +259,7 @@ func TestPark_others(t *testing.T) {
 		return err == nil && res.ExitCode == 0
 	})
 	before := startRun(t.Context(), b, RunRequest{Code: "print(1)"})
-	eventually(t, "a run waits", func() bool { return b.kernel("python").runs.waiting() == 1 })
+	eventually(t, "a run waits", func() bool { return b.kernel("python").runs.Waiting() == 1 })
 	if _, err := b.Exec(t.Context(), ExecRequest{Shell: "touch go"}); err != nil {
 		t.Fatal(err)
 	}
@@ -270,35 +271,4 @@ func TestPark_others(t *testing.T) {
 		t.Errorf("the parked run: got %+v, %v", a.res, a.err)
 	}
 	wantOut(t, b, "print(3)", "3\n")
-}
-
-// TestCallQueue_parked checks that a call waits for a parked one only for a moment.
-func TestCallQueue_parked(t *testing.T) {
-	for name, tc := range map[string]struct {
-		parked time.Duration
-		want   error
-	}{"a quick answer": {parkedPatience / 2, nil}, "no answer": {time.Hour, errParked}} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				q := newCallQueue(1, 10)
-				if err := q.enter(t.Context(), nil); err != nil {
-					t.Fatal(err)
-				}
-				q.parked.set(true)
-				go func() {
-					time.Sleep(tc.parked)
-					q.parked.set(false)
-					time.Sleep(time.Minute) // it works on
-					q.leave()
-				}()
-				begun := time.Now()
-				err := q.enter(t.Context(), nil)
-				took := time.Since(begun)
-				time.Sleep(2 * time.Hour) // the other call ends
-				if !errors.Is(err, tc.want) || err != nil && took != parkedPatience || q.waiting() != 0 {
-					t.Errorf("got %v after %v, and %d wait", err, took, q.waiting())
-				}
-			})
-		})
-	}
 }

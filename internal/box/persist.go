@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/box/fairslots"
 	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
 	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
@@ -61,13 +62,13 @@ func (b *Box) backoffLocked() bool { return b.env.now().Before(b.disk.retry) }
 // says that the box stays in memory. turn stands in the queue of records.writes; write leaves
 // it. ctx bounds the waits for a slot. write calls attempted when the memory is written, or
 // that has failed.
-func (l *lifecycle) write(ctx context.Context, b *Box, live bool, turn *turn, attempted func()) error {
-	defer func() { turn.release() }()
+func (l *lifecycle) write(ctx context.Context, b *Box, live bool, turn *fairslots.Turn, attempted func()) error {
+	defer func() { turn.Release() }()
 	if !b.writing.TryLock() {
 		// Another write of the box may wait for a slot, so no caller waits while holding one.
-		turn.release()
+		turn.Release()
 		l.awaitWrite(b)
-		turn = l.records.writes.enter(b.key.owner)
+		turn = l.records.writes.Enter(string(b.key.owner))
 	}
 	defer b.writing.Unlock()
 	// Without calls, user code may have run on in the background, unless the box was paused.
@@ -84,8 +85,8 @@ func (l *lifecycle) write(ctx context.Context, b *Box, live bool, turn *turn, at
 		return err
 	}
 	// The memory of other boxes does not wait for the files of this one.
-	turn.release()
-	turn = l.records.archives.enter(b.key.owner)
+	turn.Release()
+	turn = l.records.archives.Enter(string(b.key.owner))
 	took := l.writeFiles(ctx, b, live, record, turn)
 	if !clean {
 		l.reg.mu.Lock()
@@ -112,9 +113,9 @@ func (l *lifecycle) awaitWrite(b *Box) {
 
 // writeMemory writes the memory of a box whose writing lock the caller holds; with clean, only
 // its description. It returns the record; nil without an error if a live box has ended.
-func (l *lifecycle) writeMemory(ctx context.Context, b *Box, live, clean bool, turn *turn) (*snapshot.Lease, error) {
+func (l *lifecycle) writeMemory(ctx context.Context, b *Box, live, clean bool, turn *fairslots.Turn) (*snapshot.Lease, error) {
 	if !clean {
-		if err := turn.wait(ctx); err != nil {
+		if err := turn.Wait(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -177,7 +178,7 @@ func (l *lifecycle) writeMemory(ctx context.Context, b *Box, live, clean bool, t
 // writeFiles stores the files of a box whose memory was just written. With live, it leaves them to
 // another write of the box that waits, or comes meanwhile. Without, none is left that would do it.
 // It returns how long it took, without the wait for a slot.
-func (l *lifecycle) writeFiles(ctx context.Context, b *Box, live bool, record *snapshot.Lease, turn *turn) (took time.Duration) {
+func (l *lifecycle) writeFiles(ctx context.Context, b *Box, live bool, record *snapshot.Lease, turn *fairslots.Turn) (took time.Duration) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	l.reg.mu.Lock()
@@ -190,7 +191,7 @@ func (l *lifecycle) writeFiles(ctx context.Context, b *Box, live bool, record *s
 		return 0
 	}
 	// The agent of a paused box does not answer.
-	tried := !b.power.isPaused() && turn.wait(ctx) == nil && !b.power.isPaused()
+	tried := !b.power.isPaused() && turn.Wait(ctx) == nil && !b.power.isPaused()
 	if tried {
 		begun := time.Now()
 		l.records.writeFiles(ctx, record, b)
@@ -246,12 +247,12 @@ func (b *Box) metaLocked() snapshot.Meta {
 // that has begun is finished while the Manager closes: it may be all that is written of
 // the box. ctx bounds the wait for a slot, for which turn stands in the queue. For attempted see
 // write.
-func (l *lifecycle) save(ctx context.Context, b *Box, turn *turn, attempted func()) bool {
+func (l *lifecycle) save(ctx context.Context, b *Box, turn *fairslots.Turn, attempted func()) bool {
 	l.reg.mu.Lock()
 	writable := b.machine != nil && b.canHibernateLocked()
 	l.reg.mu.Unlock()
 	if !writable {
-		turn.release()
+		turn.Release()
 		return true
 	}
 	err := l.write(ctx, b, true, turn, attempted)
@@ -269,7 +270,7 @@ func (l *lifecycle) flush() {
 		return
 	}
 	for _, b := range l.reg.lastUsedLocked() {
-		turn := l.records.writes.enter(b.key.owner)
+		turn := l.records.writes.Enter(string(b.key.owner))
 		l.wg.Go(func() { l.save(l.base, b, turn, func() {}) })
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/box/fairslots"
 	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
 	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
@@ -17,9 +18,9 @@ import (
 // records are the boxes and the saved snapshots on disk.
 type records struct {
 	*env
-	writes   *slots // for writing boxes to disk, or only their memory
-	archives *slots // for storing the files of boxes whose memory was written
-	released func() // called when this process has released a record
+	writes   *fairslots.Slots // for writing boxes to disk, or only their memory
+	archives *fairslots.Slots // for storing the files of boxes whose memory was written
+	released func()           // called when this process has released a record
 
 	saveMu sync.Mutex
 	saving map[Owner]int // guarded by saveMu: snapshots that are being saved

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/box/cleantext"
 	"github.com/glovebox-dev/glovebox/internal/box/machine"
 	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
@@ -57,7 +58,7 @@ func mismatch(err error) string {
 		_, text, _ = strings.Cut(text, ": ")
 	}
 	text = strings.TrimSuffix(text, ": "+engine.ErrInvalid.Error())
-	return strings.TrimSpace(clip(clean(text), 400))
+	return strings.TrimSpace(clip(cleantext.Clean(text), 400))
 }
 
 // rescue makes a fresh machine with the files of a record whose memory cannot be

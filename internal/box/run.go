@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/box/cleantext"
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 	"github.com/glovebox-dev/glovebox/internal/tracing"
 )
@@ -54,10 +55,10 @@ func (b *Box) Run(ctx context.Context, req RunRequest) (_ *RunResult, failed err
 	}
 	defer end()
 	k := b.kernel(lang)
-	if err := k.runs.enter(ctx, b.terminated); err != nil {
+	if err := k.runs.Enter(ctx, b.terminated); err != nil {
 		return nil, b.queueError(op, err)
 	}
-	defer k.runs.leave()
+	defer k.runs.Leave()
 	defer func() { b.noteCutOff(ctx, req.Calls, failed) }() // before the next run can end
 	if err := b.callLock.Acquire(ctx, 1); err != nil {
 		return nil, b.cancelled(op, context.Cause(ctx))
@@ -116,7 +117,7 @@ func (b *Box) Run(ctx context.Context, req RunRequest) (_ *RunResult, failed err
 func (b *Box) runResult(k *kernel, code string, res *protocol.RunResult, out *collector, timeout time.Duration) *RunResult {
 	r := &RunResult{
 		Success:  res.OK && res.Error == nil && res.Stopped == "" && res.Lost == "",
-		TimedOut: res.Stopped == "timeout",
+		TimedOut: timedOut(res.Stopped),
 		Fresh:    res.Fresh,
 		Duration: seconds(res.Seconds),
 	}
@@ -124,7 +125,7 @@ func (b *Box) runResult(k *kernel, code string, res *protocol.RunResult, out *co
 	r.Stderr, r.Notes = out.stderr.text(res.Stderr, r.Notes)
 	r.Images = out.images
 	if e := res.Error; e != nil {
-		r.Error = &protocol.RunError{Name: clip(e.Name, 256), Value: headTail(clean(e.Value), 4<<10), Traceback: headTail(clean(e.Traceback), maxTraceback)}
+		r.Error = &protocol.RunError{Name: clip(e.Name, 256), Value: headTail(cleantext.Clean(e.Value), 4<<10), Traceback: headTail(cleantext.Clean(e.Traceback), maxTraceback)}
 		r.Stderr = joinLines(r.Stderr, r.Error.Traceback)
 	}
 
@@ -132,14 +133,19 @@ func (b *Box) runResult(k *kernel, code string, res *protocol.RunResult, out *co
 		r.Lost = "the interpreter had ended between the calls"
 		r.Notes = append(r.Notes, "The interpreter had ended since the last call and was started anew: earlier variables were lost, files are kept.")
 	}
-	k.ran.Store(true)
-	if k == b.kernel(b.interpreter.Language()) {
-		b.noteRan()
+	if res.Stopped != stoppedEarly {
+		k.ran.Store(true)
+		if k == b.kernel(b.interpreter.Language()) {
+			b.noteRan()
+		}
 	}
 	if r.TimedOut {
 		note := fmt.Sprintf("Code execution timed out after %s and was interrupted; variables are kept.", secs(timeout))
-		if res.Lost != "" {
+		switch {
+		case res.Lost != "":
 			note = fmt.Sprintf("Code execution timed out after %s.", secs(timeout))
+		case res.Stopped == stoppedEarly:
+			note = fmt.Sprintf("Code execution timed out after %s, before the code began: the interpreter was starting. Run it again; variables are kept.", secs(timeout))
 		}
 		r.Notes = append(r.Notes, note)
 	}

@@ -211,12 +211,6 @@ func TestRun_Queue(t *testing.T) {
 	b := f.session(t, "", "x")
 	run(t, b, "order = []")
 	end := occupy(t, b)
-	eventually(t, "it has the kernel", func() bool {
-		g := b.kernel(Python).runs
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		return g.free == 0
-	})
 	var wg sync.WaitGroup
 	for i := range 3 {
 		wg.Go(func() {
@@ -224,7 +218,7 @@ func TestRun_Queue(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		eventually(t, "it is queued", func() bool { return b.kernel(Python).runs.waiting() == i+1 })
+		eventually(t, "it is queued", func() bool { return b.kernel(Python).runs.Waiting() == i+1 })
 	}
 	_, err := b.Run(t.Context(), RunRequest{Code: "1"})
 	wantCode(t, err, CodeBusy, "3 calls wait already")
@@ -260,7 +254,7 @@ func TestExec_Parallel(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "one waits", func() bool { return b.commands.waiting() == 1 })
+	eventually(t, "one waits", func() bool { return b.commands.Waiting() == 1 })
 	_, err := b.Stat(t.Context(), ".")
 	wantCode(t, err, CodeBusy)
 	wg.Wait()

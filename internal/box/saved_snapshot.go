@@ -81,7 +81,7 @@ func (m *Manager) saveSnapshot(ctx context.Context, op string, b *Box, opts Snap
 	}
 	err = b.exclusively(ctx, op, func(ctx context.Context, _ *machine.Machine) error {
 		// Only now: no save holds a slot while it waits for its owner's calls.
-		leave, err := m.records.writes.acquire(ctx, owner)
+		leave, err := m.records.writes.Acquire(ctx, string(owner))
 		if err != nil {
 			return err
 		}

@@ -109,9 +109,9 @@ func (r *registry) stats() Stats {
 		l := b.flavor.Limits()
 		st.MemoryMB += l.MemoryMB
 		st.CPUs += l.CPUs
-		queued := b.commands.waiting()
+		queued := b.commands.Waiting()
 		for _, k := range b.kernels {
-			queued += k.runs.waiting()
+			queued += k.runs.Waiting()
 		}
 		st.Queued += queued
 		st.Running += b.use.calls - queued

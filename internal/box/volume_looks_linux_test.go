@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/box/fairslots"
 )
 
 // silentDir returns a directory whose file system does not answer until the test ends: one of
@@ -84,7 +85,7 @@ func (v ownVolumes) Peek(o Owner) []engine.Mount {
 // boxes of others need, and with one goroutine for a directory.
 func TestStart_SilentVolume(t *testing.T) {
 	f := newFixture(t, nil)
-	f.machines.starts.limit = 1
+	f.machines.starts = fairslots.New(1)
 	looks := &f.machines.looks
 	volumes := ownVolumes{"bob": silentDir(t, looks, "bob"), "carol": silentDir(t, looks, "carol")}
 	f.env.parts.Volumes = volumes

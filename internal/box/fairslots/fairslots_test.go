@@ -1,4 +1,4 @@
-package box
+package fairslots
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 )
 
 // granted lists the owners of the turns that have a slot, in the order of turns.
-func granted(turns []*turn) (owners []Owner) {
+func granted(turns []*Turn) (owners []string) {
 	for _, t := range turns {
 		select {
 		case <-t.granted:
@@ -20,22 +20,22 @@ func granted(turns []*turn) (owners []Owner) {
 }
 
 func TestSlots_AreSharedByOwner(t *testing.T) {
-	s := newSlots(2)
-	var turns []*turn
-	enter := func(owners ...Owner) {
+	s := New(2)
+	var turns []*Turn
+	enter := func(owners ...string) {
 		for _, o := range owners {
-			turns = append(turns, s.enter(o))
+			turns = append(turns, s.Enter(o))
 		}
 	}
-	want := func(when string, owners ...Owner) {
+	want := func(when string, owners ...string) {
 		t.Helper()
 		if got := granted(turns); !slices.Equal(got, owners) {
 			t.Errorf("%s: %q have slots, want %q", when, got, owners)
 		}
 	}
 	leave := func(i int) {
-		turns[i].release()
-		turns[i].release() // does nothing
+		turns[i].Release()
+		turns[i].Release() // does nothing
 		turns = slices.Delete(turns, i, i+1)
 	}
 	enter("a", "a", "a", "a")
@@ -64,15 +64,15 @@ func TestSlots_AreSharedByOwner(t *testing.T) {
 }
 
 func TestSlots_CancelledWait(t *testing.T) {
-	s := newSlots(1)
-	first, err := s.acquire(t.Context(), "a")
+	s := New(1)
+	first, err := s.Acquire(t.Context(), "a")
 	if err != nil {
 		t.Fatal(err)
 	}
 	cause := errors.New("as the test wants")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(cause)
-	leave, err := s.acquire(ctx, "a")
+	leave, err := s.Acquire(ctx, "a")
 	if !errors.Is(err, cause) {
 		t.Errorf("got %v, want the cause", err)
 	}

@@ -1,4 +1,4 @@
-package box
+package cleantext
 
 import (
 	"strings"
@@ -36,7 +36,7 @@ func TestClean(t *testing.T) {
 		{"bad UTF-8", "a\xff\xc3b\xe4\xb8", "a\ufffd\ufffdb\ufffd\ufffd"},
 		{"endless DCS", "\x1bP" + strings.Repeat("x", maxSequence-1) + "tail", "tail"},
 	} {
-		if got := clean(tt.in); got != tt.want {
+		if got := Clean(tt.in); got != tt.want {
 			t.Errorf("%s: got %.200q, want %q", tt.name, got, tt.want)
 		}
 	}
@@ -52,7 +52,7 @@ func TestClean_ProgressBarTakesLinearTime(t *testing.T) {
 		"one long last line": strings.Repeat("x\n", 1<<20) + strings.Repeat("z\r", 1<<20) + "y",
 	} {
 		start := time.Now()
-		got := clean(in)
+		got := Clean(in)
 		if took := time.Since(start); took > 10*time.Second {
 			t.Errorf("%s: %d bytes took %v", name, len(in), took)
 		}
@@ -65,10 +65,10 @@ func TestClean_ProgressBarTakesLinearTime(t *testing.T) {
 // TestCleaner_AppendOnly: in output that has left already, each state of a line is a
 // line.
 func TestCleaner_AppendOnly(t *testing.T) {
-	c := cleaner{appendOnly: true}
+	c := Cleaner{AppendOnly: true}
 	var got string
 	for _, part := range []string{"10%\r", "20%\r\n", "a\r", "\nb\r\r", "c\n"} {
-		got += string(c.write(nil, []byte(part)))
+		got += string(c.Append(nil, []byte(part)))
 	}
 	if want := "10%\n20%\na\nb\nc\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
@@ -80,16 +80,16 @@ func FuzzClean(f *testing.F) {
 		f.Add([]byte(s), 3)
 	}
 	f.Fuzz(func(t *testing.T, in []byte, cut int) {
-		whole := clean(string(in))
+		whole := Clean(string(in))
 		if !utf8.ValidString(whole) {
-			t.Fatalf("clean(%q) is not UTF-8: %q", in, whole)
+			t.Fatalf("Clean(%q) is not UTF-8: %q", in, whole)
 		}
 		for _, r := range whole {
 			if r < ' ' && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 || invisible(r) {
-				t.Fatalf("clean(%q): %U is left in %q", in, r, whole)
+				t.Fatalf("Clean(%q): %U is left in %q", in, r, whole)
 			}
 		}
-		if again := clean(whole); again != whole {
+		if again := Clean(whole); again != whole {
 			t.Fatalf("clean twice: got %q, want %q", again, whole)
 		}
 		if len(in) > 0 {
@@ -97,10 +97,10 @@ func FuzzClean(f *testing.F) {
 		} else {
 			cut = 0
 		}
-		var c cleaner
-		got := c.write(nil, in[:cut])
-		got = c.write(got, in[cut:])
-		if got = c.flush(got); string(got) != whole {
+		var c Cleaner
+		got := c.Append(nil, in[:cut])
+		got = c.Append(got, in[cut:])
+		if got = c.Flush(got); string(got) != whole {
 			t.Fatalf("cut at %d of %q: got %q, want %q", cut, in, got, whole)
 		}
 	})

@@ -1,4 +1,5 @@
-package box
+// Package callqueue decides which calls of a box run at once.
+package callqueue
 
 import (
 	"context"
@@ -8,15 +9,18 @@ import (
 	"time"
 )
 
-// errParked is what callQueue.enter returns when the caller would wait for a parked call.
-var errParked = errors.New("the call in progress waits for a person")
+// ErrParked is what Queue.Enter returns when the caller would wait for a parked call.
+var ErrParked = errors.New("the call in progress waits for a person")
 
-// errQueueFull is what callQueue.enter returns when too many wait.
-var errQueueFull = errors.New("too many calls are waiting")
+// ErrEnded is what Queue.Enter returns when the box has ended.
+var ErrEnded = errors.New("the box has ended")
 
-// callQueue lets a bounded number in at once and the others wait in the order in
+// ErrFull is what Queue.Enter returns when too many wait.
+var ErrFull = errors.New("too many calls are waiting")
+
+// A Queue lets a bounded number in at once and the others wait in the order in
 // which they came, a bounded number of them.
-type callQueue struct {
+type Queue struct {
 	maxQueue int
 	parked   gate // open while the call that is in is parked
 
@@ -25,16 +29,20 @@ type callQueue struct {
 	queue []chan struct{} // guarded by mu; closed when let in
 }
 
-func newCallQueue(width, maxQueue int) *callQueue { return &callQueue{free: width, maxQueue: maxQueue} }
+// New returns a queue that lets width calls in at once, and maxQueue wait.
+func New(width, maxQueue int) *Queue { return &Queue{free: width, maxQueue: maxQueue} }
 
-// parkedPatience is how long a caller waits for a parked call: a person who sits at the client
+// SetParked says whether the call that is in waits for a person.
+func (q *Queue) SetParked(parked bool) { q.parked.set(parked) }
+
+// Patience is how long a caller waits for a parked call: a person who sits at the client
 // may answer at once, and some clients answer by themselves.
-const parkedPatience = time.Second
+const Patience = time.Second
 
-// enter returns nil when the caller is in, which must then leave. It returns
-// errQueueFull at once, or the cause of ctx, or errEnded when dead is closed, or errParked
+// Enter returns nil when the caller is in, which must then call Leave. It returns
+// ErrFull at once, or the cause of ctx, or ErrEnded when dead is closed, or ErrParked
 // when the call that is in has been parked for a while.
-func (q *callQueue) enter(ctx context.Context, dead <-chan struct{}) error {
+func (q *Queue) Enter(ctx context.Context, dead <-chan struct{}) error {
 	q.mu.Lock()
 	if q.free > 0 {
 		q.free--
@@ -43,7 +51,7 @@ func (q *callQueue) enter(ctx context.Context, dead <-chan struct{}) error {
 	}
 	if len(q.queue) >= q.maxQueue {
 		q.mu.Unlock()
-		return errQueueFull
+		return ErrFull
 	}
 	turn := make(chan struct{})
 	q.queue = append(q.queue, turn)
@@ -60,13 +68,13 @@ func (q *callQueue) enter(ctx context.Context, dead <-chan struct{}) error {
 	}
 	q.mu.Unlock()
 	if i < 0 { // let in meanwhile: pass it on
-		q.leave()
+		q.Leave()
 	}
 	return err
 }
 
 // wait waits until turn is closed.
-func (q *callQueue) wait(ctx context.Context, turn, dead <-chan struct{}) error {
+func (q *Queue) wait(ctx context.Context, turn, dead <-chan struct{}) error {
 	for {
 		select {
 		case <-turn:
@@ -74,10 +82,10 @@ func (q *callQueue) wait(ctx context.Context, turn, dead <-chan struct{}) error 
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-dead:
-			return errEnded
+			return ErrEnded
 		case <-q.parked.opened():
 		}
-		patience := time.NewTimer(parkedPatience)
+		patience := time.NewTimer(Patience)
 		select {
 		case <-turn:
 			patience.Stop()
@@ -87,17 +95,17 @@ func (q *callQueue) wait(ctx context.Context, turn, dead <-chan struct{}) error 
 			return context.Cause(ctx)
 		case <-dead:
 			patience.Stop()
-			return errEnded
+			return ErrEnded
 		case <-q.parked.closed():
 			patience.Stop()
 		case <-patience.C:
-			return errParked
+			return ErrParked
 		}
 	}
 }
 
-// leave lets the next one in.
-func (q *callQueue) leave() {
+// Leave lets the next one in.
+func (q *Queue) Leave() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.queue) == 0 {
@@ -108,8 +116,8 @@ func (q *callQueue) leave() {
 	q.queue = slices.Delete(q.queue, 0, 1)
 }
 
-// waiting returns how many wait.
-func (q *callQueue) waiting() int {
+// Waiting returns how many wait.
+func (q *Queue) Waiting() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return len(q.queue)

@@ -1,4 +1,5 @@
-package box
+// Package cleantext makes text from a guest safe for a model, a log or a terminal.
+package cleantext
 
 import (
 	"bytes"
@@ -9,17 +10,17 @@ import (
 // the output behind it.
 const maxSequence = 64 << 10
 
-// cleaner makes text from a guest safe for a model, a log or a terminal: valid
+// A Cleaner makes text from a guest safe for a model, a log or a terminal: valid
 // UTF-8 without terminal control sequences (CSI, OSC, DCS, APC, PM, SOS and
 // two-byte escapes, in 7-bit and C1 form), control characters other than newline and
 // tab, bidirectional controls and invisible tag characters. Text after a carriage
 // return replaces the line before it, which leaves the last state of a progress bar.
 //
 // The output does not depend on how the input is split into writes.
-type cleaner struct {
-	// appendOnly is for output that was sent already: a carriage return, alone or before a
+type Cleaner struct {
+	// AppendOnly is for output that was sent already: a carriage return, alone or before a
 	// newline, ends a line.
-	appendOnly bool
+	AppendOnly bool
 
 	state   cleanState
 	length  int  // of the sequence so far
@@ -40,13 +41,13 @@ const (
 	strEscape            // after ESC in osc or str
 )
 
-// clean returns a whole text, cleaned.
-func clean(s string) string {
+// Clean returns a whole text, cleaned.
+func Clean(s string) string {
 	if isClean(s) {
 		return s
 	}
-	var c cleaner
-	return string(c.flush(c.write(make([]byte, 0, len(s)), []byte(s))))
+	var c Cleaner
+	return string(c.Flush(c.Append(make([]byte, 0, len(s)), []byte(s))))
 }
 
 func isClean(s string) bool {
@@ -58,9 +59,9 @@ func isClean(s string) bool {
 	return true
 }
 
-// write appends the cleaned p to dst, which holds the output of earlier writes unless
-// appendOnly is set.
-func (c *cleaner) write(dst, p []byte) []byte {
+// Append appends the cleaned p to dst, which holds the output of earlier writes unless
+// AppendOnly is set.
+func (c *Cleaner) Append(dst, p []byte) []byte {
 	for len(p) > 0 {
 		if c.n == 0 && c.state == ground && !c.cr {
 			i := 0
@@ -85,16 +86,16 @@ func (c *cleaner) write(dst, p []byte) []byte {
 	return dst
 }
 
-// flush ends the text: it drops an incomplete control sequence, and replaces an
+// Flush ends the text: it drops an incomplete control sequence, and replaces an
 // incomplete rune by U+FFFD.
-func (c *cleaner) flush(dst []byte) []byte {
+func (c *Cleaner) Flush(dst []byte) []byte {
 	dst = c.drain(dst, true)
-	*c = cleaner{appendOnly: c.appendOnly}
+	*c = Cleaner{AppendOnly: c.AppendOnly}
 	return dst
 }
 
 // drain decodes the complete runes in partial.
-func (c *cleaner) drain(dst []byte, end bool) []byte {
+func (c *Cleaner) drain(dst []byte, end bool) []byte {
 	for c.n > 0 && (end || utf8.FullRune(c.partial[:c.n])) {
 		r, size := utf8.DecodeRune(c.partial[:c.n])
 		copy(c.partial[:], c.partial[size:c.n])
@@ -104,7 +105,7 @@ func (c *cleaner) drain(dst []byte, end bool) []byte {
 	return dst
 }
 
-func (c *cleaner) rune(dst []byte, r rune) []byte {
+func (c *Cleaner) rune(dst []byte, r rune) []byte {
 	if c.state != ground {
 		if c.length++; c.length > maxSequence {
 			c.state = ground
@@ -116,12 +117,12 @@ func (c *cleaner) rune(dst []byte, r rune) []byte {
 	case r == '\r':
 		again := c.cr
 		c.cr = true
-		if c.appendOnly && !again {
+		if c.AppendOnly && !again {
 			return append(dst, '\n')
 		}
 		return dst
 	case r == '\n':
-		ended := c.cr && c.appendOnly
+		ended := c.cr && c.AppendOnly
 		c.cr = false
 		if ended {
 			return dst
@@ -133,7 +134,7 @@ func (c *cleaner) rune(dst []byte, r rune) []byte {
 	}
 	if c.cr {
 		c.cr = false
-		if !c.appendOnly {
+		if !c.AppendOnly {
 			// Linear: every byte that this reads is dropped.
 			dst = dst[:bytes.LastIndexByte(dst, '\n')+1]
 		}
@@ -142,7 +143,7 @@ func (c *cleaner) rune(dst []byte, r rune) []byte {
 }
 
 // begins reports whether r starts a control sequence.
-func (c *cleaner) begins(r rune) bool {
+func (c *Cleaner) begins(r rune) bool {
 	switch r {
 	case 0x1b:
 		c.state = escape
@@ -161,7 +162,7 @@ func (c *cleaner) begins(r rune) bool {
 
 // sequence consumes r inside a control sequence. It reports whether the sequence has
 // ended and r is text.
-func (c *cleaner) sequence(r rune) bool {
+func (c *Cleaner) sequence(r rune) bool {
 	if r == 0x18 || r == 0x1a { // CAN and SUB abort
 		c.state = ground
 		return false
