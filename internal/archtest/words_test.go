@@ -1,6 +1,7 @@
 package archtest
 
 import (
+	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
@@ -79,6 +80,29 @@ func TestComments_NameTheirSubject(t *testing.T) {
 	})
 	if err != nil || files < 50 {
 		t.Errorf("%d files that are not Go, %v", files, err)
+	}
+}
+
+// subjectOfComment matches the name that a comment says something of, as in "open returns".
+var subjectOfComment = regexp.MustCompile(`^([a-z]\w*) [a-z]+s\b`)
+
+// TestComments_BeginWithName: the comment on a function is about that function, and not about
+// the name it had before.
+func TestComments_BeginWithName(t *testing.T) {
+	for _, p := range ourPackages(t) {
+		for _, name := range slices.Concat(p.GoFiles, p.IgnoredGoFiles, p.TestGoFiles, p.XTestGoFiles) {
+			f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil, parser.ParseComments|parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, d := range f.Decls {
+				if fn, ok := d.(*ast.FuncDecl); ok && !strings.HasPrefix(fn.Name.Name, "Test") {
+					if m := subjectOfComment.FindStringSubmatch(fn.Doc.Text()); m != nil && m[1] != fn.Name.Name {
+						t.Errorf("%s/%s: the comment on %s is about %q", p.rel(), name, fn.Name.Name, m[1])
+					}
+				}
+			}
+		}
 	}
 }
 

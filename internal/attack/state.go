@@ -156,7 +156,7 @@ func editImage(pattern, text string) func(*installation) error {
 	return func(c *installation) error { return c.edit("images/*.json", pattern, text) }
 }
 
-// recordSum is the checksum of a record, and recordBody what it is about.
+// recordFrame matches a record. Its groups are the checksum and what that is about.
 var recordFrame = regexp.MustCompile(`^\{"format":1,"sum":"(crc32c:[0-9a-f]{8})","record":(.*)\}\n$`)
 
 // editRecord changes members of a record and repairs its checksum.

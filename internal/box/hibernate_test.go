@@ -554,8 +554,21 @@ func TestAcquire_WaitsForServerThatStops(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	state := func() State {
+		infos, err := f.Manager.List("bob", "")
+		if err != nil || len(infos) != 1 {
+			t.Fatalf("listed %v, %v", infos, err)
+		}
+		return infos[0].State
+	}
+	if s := state(); s != StateElsewhere {
+		t.Errorf("while another server has it, the box is %q", s)
+	}
 	if err := other.Leave(); err != nil {
 		t.Fatal(err)
+	}
+	if s := state(); s != StateLeaving {
+		t.Errorf("while that server stops, the box is %q", s)
 	}
 	time.AfterFunc(handoverWait+time.Second, func() { lease.Release() })
 	f.session(t, "bob", "x")

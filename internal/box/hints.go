@@ -20,7 +20,7 @@ var networkFailure = lazyregexp.New(`Name or service not known|Temporary failure
 	`|Glovebox: this box has no network|CONNECT tunnel failed, response 403|Received HTTP code 403 from proxy after CONNECT` + // the agent's proxy
 	`|\bENOTFOUND\b|\bEAI_AGAIN\b|\bENETUNREACH\b|[Nn]etwork is unreachable|: no such host\b|failed to lookup address information` +
 	`|No matching distribution found for|Could not find a version that satisfies the requirement` +
-	`|(?m:^E: (?:Unable to locate package|Unable to (?:acquire|lock)|Could not (?:open lock file|get lock)|Failed to fetch|List directory /var/lib/apt/))` +
+	`|(?m:^E: (?:Unable to locate package|Failed to fetch))` +
 	`|\b(?:sudo|conda|mamba|micromamba|apk|yum|dnf|brew|snap|uv|pipx|poetry|cargo|rustup|go|gem|yarn|pnpm|bun|ping|dig|nslookup|traceroute|nc|rsync): (?:command )?not found`)
 
 // reportedFailure matches texts that only a failed connection prints, which are
@@ -265,9 +265,25 @@ func inputNote(stderr string) string {
 	return ""
 }
 
+// deniedInstall matches the errors of apt-get and dpkg for a system that they may not change.
+var deniedInstall = lazyregexp.New(`(?m)^(?:E: (?:Unable to (?:acquire|lock)|Could not (?:open lock file|get lock)|List directory /var/lib/apt/)|dpkg: error: requested operation requires superuser)`)
+
+const readOnlySystem = "The system of a box is read-only, and its programs are not root: apt-get and dpkg cannot install here, with or without sudo. Install with pip or npm, or ask the operator for an image or a template that has the package (dpkg -x unpacks a .deb file)."
+
+// systemNote returns the note about system packages that cannot be installed, "" if none was to be.
+func (o outcome) systemNote() string {
+	if deniedInstall().MatchString(o.stderr) || deniedInstall().MatchString(o.stdout) {
+		return readOnlySystem
+	}
+	return ""
+}
+
 // sshNote returns the note about a host that git did not reach over SSH, "" if there is none.
-func (o outcome) sshNote() string {
+func (o outcome) sshNote(allowed []string) string {
 	refused := strings.Contains(o.stderr, "ssh: Could not resolve hostname ") || strings.Contains(o.stderr, "ssh: connect to host ")
+	if len(allowed) > 0 && strings.Contains(o.stderr, "github.com") && !slices.ContainsFunc(allowed, func(entry string) bool { return strings.Contains(entry, "github") }) {
+		return "" // HTTPS is refused, too
+	}
 	if o.failed && refused && strings.Contains(o.stderr, "remote repository") {
 		return "The presets of the network, such as github, allow HTTPS and not SSH: use the https URL of the repository, as in https://github.com/OWNER/REPOSITORY."
 	}
@@ -338,7 +354,7 @@ func (b *Box) hints(notes []string, o outcome, n networkState) []string {
 		}
 	}
 	notes = append(notes, n.notes...)
-	for _, note := range []string{network, module, o.replacedNote(), o.codeModeNote(), inputNote(o.stderr), o.sshNote(), readOnlyNote(b.volumes(), o), b.frozenNote(o)} {
+	for _, note := range []string{network, module, o.replacedNote(), o.codeModeNote(), inputNote(o.stderr), o.sshNote(n.allowed), o.systemNote(), readOnlyNote(b.volumes(), o), b.frozenNote(o)} {
 		if note != "" {
 			notes = append(notes, note)
 		}

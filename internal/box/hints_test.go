@@ -70,6 +70,37 @@ func TestHints_SSH(t *testing.T) {
 	}
 }
 
+// TestHints_SSHWithoutHTTPS: the note on SSH does not send a program to HTTPS that is refused as well.
+func TestHints_SSHWithoutHTTPS(t *testing.T) {
+	o := outcome{failed: true, stderr: "ssh: connect to host github.com port 22: Connection refused\nfatal: Could not read from remote repository."}
+	for network, want := range map[string]bool{"": true, "npm": false, "github": true, "github.com": true} {
+		var allowed []string
+		if network != "" {
+			allowed = []string{network}
+		}
+		if got := o.sshNote(allowed); (got != "") != want {
+			t.Errorf("network %q: got %q", network, got)
+		}
+	}
+}
+
+// TestHints_SystemPackages: the note on apt-get names the read-only system, whatever the network.
+func TestHints_SystemPackages(t *testing.T) {
+	b := newFixture(t, nil).session(t, "bob", "x")
+	for _, text := range []string{
+		"E: Could not open lock file /var/lib/dpkg/lock-frontend - open (13: Permission denied)\nE: Unable to acquire the dpkg frontend lock (/var/lib/dpkg/lock-frontend), are you root?",
+		"Reading package lists...\nE: List directory /var/lib/apt/lists/partial is missing. - Acquire (13: Permission denied)",
+		"dpkg: error: requested operation requires superuser privilege",
+	} {
+		for _, network := range []networkState{{}, {allowed: []string{"debian"}}} {
+			got := b.hints(nil, outcome{stdout: text}, network)
+			if len(got) != 1 || !strings.Contains(got[0], "read-only") {
+				t.Errorf("%q with network %v: got %q", text, network.allowed, got)
+			}
+		}
+	}
+}
+
 // One note says that a narrowed box has no network, and what narrowed it.
 func TestHints_NarrowedToNothing(t *testing.T) {
 	b := newFixture(t, nil).session(t, "bob", "x")

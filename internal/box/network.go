@@ -296,7 +296,7 @@ func (n *boxNetwork) take() networkState {
 	return state
 }
 
-// discardStarted frees a machine that has become no box.
+// discardMachine frees a machine that has become no box.
 func (e *env) discardMachine(made startedMachine) {
 	e.closeNetwork(made.network, made.machine.ID)
 	e.discard(made.machine)

@@ -23,7 +23,10 @@ func (m *Manager) List(owner Owner, kind Kind) ([]Info, error) {
 		}
 		known[k] = true
 		info := infoOfRecord(r)
-		if elsewhere {
+		switch {
+		case r.Leaving:
+			info.State = StateLeaving
+		case elsewhere:
 			info.State = StateElsewhere
 		}
 		infos = append(infos, info)

@@ -36,6 +36,9 @@ const (
 	// StateElsewhere is the state of a box that another server of the state directory has in
 	// memory; it may be about to write it to disk.
 	StateElsewhere State = "in use by another server"
+	// StateLeaving is the state of a box that another server of the state directory, which is
+	// stopping, still has. A call waits for it.
+	StateLeaving State = "being saved"
 	StateError     State = "error"
 	StateStopped   State = "stopped"
 )

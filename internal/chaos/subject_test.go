@@ -431,7 +431,7 @@ func (s *subject) fork(ctx context.Context, op string) error {
 // forkSuffix ends the ids of copies.
 const forkSuffix = "-fork"
 
-// stopped stops the box.
+// stopBox stops the box.
 func (s *subject) stopBox(ctx context.Context, op string) error {
 	id := s.address()
 	if id == "" {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/glovebox-dev/glovebox/internal/egress/floor"
@@ -14,6 +15,9 @@ import (
 // the same host, or other hosts.
 func (n *Network) noRule(host string, port uint16) string {
 	if ports := n.portsOf(host); port != 0 && len(ports) > 0 {
+		if port == 80 && slices.Contains(ports, "443") {
+			return fmt.Sprintf("no rule allows http for this host, only https (allowed: %s): use https://%s", strings.Join(ports, ", "), shown(host, 0))
+		}
 		return fmt.Sprintf("no rule allows port %d of this host (allowed: %s)", port, strings.Join(ports, ", "))
 	}
 	return fmt.Sprintf("no rule allows it (allowed: %s)", n.allowed())
@@ -35,7 +39,11 @@ func (n *Network) remedy(host string, port uint16, v policy.Verdict) string {
 	if v.Layer == LayerTemplate || v.Layer == LayerBox {
 		return fmt.Sprintf("Do not retry or work around it; the network of this %s is narrower than what the operator allows.", v.Layer)
 	}
-	text := "Do not retry or work around it; the operator can add it to " + n.Where() + ": " + entryFor(host, port)
+	avoid := "Do not retry or work around it; "
+	if port == 80 && slices.Contains(n.portsOf(host), "443") {
+		avoid = "For http, "
+	}
+	text := avoid + "the operator can add it to " + n.Where() + ": " + entryFor(host, port)
 	if port != 0 && port != 80 && port != 443 {
 		text += fmt.Sprintf(" (for other protocols than TLS and HTTP: tcp://%s)", shown(host, port))
 	}

@@ -21,7 +21,7 @@ func TestRefusal_RemedyHelps(t *testing.T) {
 		{[]string{"npm"}, "pypi.org", 443, "pypi", "(allowed: npm)"},
 		{[]string{"pypi"}, "github.com", 443, "github", "(allowed: pypi)"}, // pip install git+https://github.com/...
 		{[]string{"pypi"}, "pypi.org", 22, "pypi.org:22", "no rule allows port 22 of this host (allowed: 443)"},
-		{[]string{"pypi"}, "pypi.org", 80, "pypi.org", "no rule allows port 80 of this host (allowed: 443)"},
+		{[]string{"pypi"}, "pypi.org", 80, "pypi.org", "no rule allows http for this host, only https (allowed: 443): use https://pypi.org. For http, the operator can"},
 		{[]string{"npm"}, "pypi.org", 8443, "pypi.org:8443", "(for other protocols than TLS and HTTP: tcp://pypi.org:8443)"},
 		{[]string{"https://a.example.org"}, "a.example.org", 80, "a.example.org", "(allowed: 443)"},
 		{[]string{"npm"}, "db.example.org", 5432, "db.example.org:5432", "tcp://db.example.org:5432"},

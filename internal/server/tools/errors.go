@@ -183,7 +183,7 @@ func interruptedByStop(err error) *box.Error {
 			where = fmt.Sprintf(" in the %s %s", kind, clip(id))
 		}
 	}
-	e.Msg, e.Err, e.Context = "The server is shutting down and interrupted this call"+where, nil, maps.Clone(e.Context)
+	e.Msg, e.Err, e.Context = "The server is shutting down and interrupted this call"+where+", which may have done a part of its work", nil, maps.Clone(e.Context)
 	if e.Context == nil {
 		e.Context = make(map[string]string)
 	}

@@ -88,7 +88,7 @@ type executeCodeOut struct {
 	StateLost  bool     `json:"state_lost,omitempty" jsonschema:"whether earlier variables are gone"`
 	LostReason string   `json:"lost_reason,omitempty" jsonschema:"why earlier variables are gone"`
 	Notes      []string `json:"notes,omitempty" jsonschema:"further facts about this run"`
-	ErrorCode  string   `json:"error_code,omitempty" jsonschema:"why nothing ran, if so"`
+	ErrorCode  string   `json:"error_code,omitempty" jsonschema:"why it did not run or end, if so"`
 
 	Network networkOut `json:"network,omitempty" jsonschema:"refused: list of host, port, rule, why, count; other: the same, not refused"`
 

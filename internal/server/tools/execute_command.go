@@ -81,7 +81,7 @@ type executeCommandOut struct {
 	sessionOut
 	Command    string   `json:"command" jsonschema:"the command, cut if long"`
 	Args       []string `json:"args,omitempty" jsonschema:"its arguments, cut if long"`
-	ExitCode   int      `json:"exit_code" jsonschema:"0 for success; 128 + n after signal n; -1: not run"`
+	ExitCode   int      `json:"exit_code" jsonschema:"0 for success; 128 + n after signal n; -1: not run, or interrupted"`
 	Signal     string   `json:"signal,omitempty" jsonschema:"the signal that ended it"`
 	Success    bool     `json:"success" jsonschema:"whether the exit code is 0"`
 	Stdout     string   `json:"stdout" jsonschema:"standard output"`
@@ -90,7 +90,7 @@ type executeCommandOut struct {
 	StateLost  bool     `json:"state_lost,omitempty" jsonschema:"whether earlier files are gone"`
 	LostReason string   `json:"lost_reason,omitempty" jsonschema:"why earlier files are gone"`
 	Notes      []string `json:"notes,omitempty" jsonschema:"further facts about this run"`
-	ErrorCode  string   `json:"error_code,omitempty" jsonschema:"why nothing ran, if so"`
+	ErrorCode  string   `json:"error_code,omitempty" jsonschema:"why it did not run or end, if so"`
 
 	Network networkOut `json:"network,omitempty" jsonschema:"refused: list of host, port, rule, why, count; other: the same, not refused"`
 

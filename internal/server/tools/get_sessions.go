@@ -69,7 +69,7 @@ type sessionItem struct {
 	Flavor       string `json:"flavor" jsonschema:"small, medium or large"`
 	CreatedAt    string `json:"created_at" jsonschema:"when it was made, UTC"`
 	LastAccessed string `json:"last_accessed" jsonschema:"when it was last used, UTC"`
-	Status       string `json:"status" jsonschema:"creating, ready, running, waiting for approval, paused, hibernated, in use by another server, error or stopped"`
+	Status       string `json:"status" jsonschema:"creating, ready, running, waiting for approval, paused, hibernated, in use by another server, being saved, error or stopped"`
 }
 
 // present formats the list as JSON, as the microsandbox server does, with a line for each

@@ -43,7 +43,7 @@ func contextStatus(s box.State) string {
 	switch s {
 	case box.StateReady, box.StateRunning:
 		return "active"
-	case box.StatePaused, box.StateHibernated, box.StateElsewhere:
+	case box.StatePaused, box.StateHibernated, box.StateElsewhere, box.StateLeaving:
 		return string(s)
 	}
 	return ""
@@ -59,7 +59,7 @@ type contextItem struct {
 	Name        string `json:"name" jsonschema:"its name"`
 	Description string `json:"description" jsonschema:"the note"`
 	Language    string `json:"language" jsonschema:"python or javascript"`
-	Status      string `json:"status" jsonschema:"active, paused, hibernated or in use by another server"`
+	Status      string `json:"status" jsonschema:"active, paused, hibernated, in use by another server or being saved"`
 	CreatedAt   string `json:"created_at" jsonschema:"when it was made, UTC"`
 	LastUsed    string `json:"last_used" jsonschema:"when code last ran in it, UTC"`
 }

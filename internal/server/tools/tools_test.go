@@ -341,7 +341,7 @@ func TestTables_AreComplete(t *testing.T) {
 		for _, s := range states {
 			usable += s + "=" + contextStatus(box.State(s)) + " "
 		}
-		if want := "creating= ready=active running=active paused=paused hibernated=hibernated in use by another server=in use by another server error= stopped= "; usable != want {
+		if want := "creating= ready=active running=active paused=paused hibernated=hibernated in use by another server=in use by another server being saved=being saved error= stopped= "; usable != want {
 			t.Errorf("words of list_contexts: got %q, want %q", usable, want)
 		}
 	}

@@ -371,7 +371,7 @@ func TestOpen_RemovesWhatAKilledPullLeft(t *testing.T) {
 	}
 }
 
-// hostileImage writes a layout whose parts change alters, and returns its directory.
+// hostileLayout writes a layout whose parts change alters, and returns its directory.
 func hostileLayout(t *testing.T, img v1.Image, change func(dir string, m *v1.Manifest, config *v1.ConfigFile)) string {
 	t.Helper()
 	dir := t.TempDir()
