@@ -39,8 +39,8 @@ const (
 	// StateLeaving is the state of a box that another server of the state directory, which is
 	// stopping, still has. A call waits for it.
 	StateLeaving State = "being saved"
-	StateError     State = "error"
-	StateStopped   State = "stopped"
+	StateError   State = "error"
+	StateStopped State = "stopped"
 )
 
 // SessionOptions describes the session a caller wants. Empty fields mean: what the

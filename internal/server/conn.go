@@ -7,6 +7,7 @@ import (
 	"io"
 	"runtime/debug"
 	"sync"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -34,6 +35,8 @@ type conn struct {
 	calls    map[string]*call   // guarded by mu: by key
 	streams  map[string]*stream // guarded by mu: with requests in flight, by id; only of sessions
 	own      *stream            // guarded by mu: of messages that belong to no request; nil: there are none
+
+	early earlyCancels // guarded by mu; only of sessions
 
 	away map[string]context.CancelCauseFunc // guarded by mu: calls that are forwarded to another server, by key
 }
@@ -182,6 +185,10 @@ func (c *conn) add(cl *call) bool {
 	if c.session != "" {
 		c.streams[cl.stream.id] = cl.stream
 	}
+	if c.early.take(cl.key, time.Now()) {
+		cl.cancelled.Store(true)
+		cl.cancel(errCancelled)
+	}
 	return true
 }
 
@@ -194,6 +201,7 @@ func (c *conn) take(cl *call) bool {
 		return false
 	}
 	delete(c.calls, cl.key)
+	c.early.end(cl.key)
 	return true
 }
 
@@ -231,15 +239,19 @@ func (c *conn) stream(id string) *stream {
 	return c.streams[id]
 }
 
-// cancel cancels a call in flight and suppresses its answer.
+// cancel cancels a call and suppresses its answer: one in flight or, in a session, one that is
+// still to come.
 func (c *conn) cancel(key string) {
-	if cl := c.find(key); cl != nil {
+	c.mu.Lock()
+	cl, away := c.calls[key], c.away[key]
+	if cl == nil && away == nil && c.session != "" {
+		c.early.add(key, time.Now())
+	}
+	c.mu.Unlock()
+	if cl != nil {
 		cl.cancelled.Store(true)
 		cl.cancel(errCancelled)
 	}
-	c.mu.Lock()
-	away := c.away[key]
-	c.mu.Unlock()
 	if away != nil {
 		away(errCancelled)
 	}
@@ -258,10 +270,14 @@ func (c *conn) forwarded(key string, cancel context.CancelCauseFunc) (done func(
 		c.away = make(map[string]context.CancelCauseFunc)
 	}
 	c.away[key] = cancel
+	if c.early.take(key, time.Now()) {
+		cancel(errCancelled)
+	}
 	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		delete(c.away, key)
+		c.early.end(key)
 	}, true
 }
 
