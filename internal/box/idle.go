@@ -37,6 +37,8 @@ const (
 	// Calls may leave no pause. A new box is then written during one after firstInCall, and again
 	// every saveAtLeast.
 	firstInCall = 10 * time.Second
+	// firstInCallLatest is when it is written even while boxes of others start.
+	firstInCallLatest = 30 * time.Second
 )
 
 // idleState is what the maintainer knows of a box.
@@ -101,9 +103,13 @@ func (m *maintainer) maintainLocked(b *Box) (next time.Duration) {
 	switch {
 	case b.state == stateRunning && !writable:
 	case b.state == stateRunning && first && !b.disk.firstInCall:
-		if due(firstInCall-written) && m.earlyAllowedLocked(due) {
+		switch {
+		case due(firstInCall-written) && m.earlyAllowedLocked(due):
 			b.disk.firstInCall, m.earlyBusy = true, true
 			begin(m.saveEarly)
+		case due(firstInCallLatest - written): // boxes of others start all the time
+			b.disk.firstInCall = true
+			begin(func(b *Box) { m.save(b) })
 		}
 	case b.state == stateRunning:
 		if (b.disk.seq == 0 || due(saveAtLeast-min(written, m.now().Sub(b.disk.inCall)))) && due(b.disk.retry.Sub(m.now())) {

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
 	"github.com/glovebox-dev/glovebox/internal/polltest"
 )
 
@@ -183,4 +184,63 @@ func TestSave_CallBeginsMeanwhile(t *testing.T) {
 		f.reg.touchLocked(b)
 		f.reg.mu.Unlock()
 	}
+}
+
+// A call that begins while a box is written without room for its files is noted as in flight.
+func TestWrite_CallBeginsWithoutRoomForFiles(t *testing.T) {
+	f, snaps := newSnapFixtureWith(t, neverIdle, func(c *snapshot.Config) { c.MaxBytes = largeSnapshot / 2 })
+	b := f.session(t, "bob", "x")
+	first, second := make(chan struct{}), make(chan struct{})
+	writes := func() int { snaps.mu.Lock(); defer snaps.mu.Unlock(); return snaps.writes }
+	set := func(large bool, hold chan struct{}) {
+		snaps.mu.Lock()
+		snaps.large, snaps.hold = large, hold
+		snaps.mu.Unlock()
+	}
+	before := writes()
+	set(true, first)
+	written := make(chan error, 1)
+	go func() {
+		written <- f.life.write(context.Background(), b, true, f.records.writes.Enter("bob"), func() {})
+	}()
+	eventually(t, "the write with the files begins", func() bool { return writes() == before+1 })
+	set(false, second)
+	close(first)
+	eventually(t, "the write without them begins", func() bool { return writes() == before+2 })
+	end, err := b.begin(t.Context(), "run code")
+	if err != nil {
+		t.Fatal(err)
+	}
+	close(second)
+	if err := <-written; err != nil {
+		t.Fatal(err)
+	}
+	end()
+	if r, err := f.records.find("test", b.key); err != nil || !r.InCall || r.Written.IsZero() {
+		t.Errorf("got %+v; error %v", r, err)
+	}
+}
+
+// While boxes of others start all the time, a new box is written during a long call nonetheless.
+func TestWrite_FirstInCallWhileOthersStart(t *testing.T) {
+	f, snaps := newSnapFixture(t, func(c *Config) { c.PauseAfter = 10 * time.Minute })
+	b := f.session(t, "bob", "x")
+	f.reg.mu.Lock()
+	f.reg.starting = 1 // a start of another owner, one after the other
+	f.reg.mu.Unlock()
+	end, err := b.begin(t.Context(), "run code")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.restless(firstInCallLatest + time.Second)
+	snaps.mu.Lock()
+	n := snaps.writes
+	snaps.mu.Unlock()
+	if n == 0 {
+		t.Errorf("no write in a call of %v", firstInCallLatest+time.Second)
+	}
+	end()
+	f.reg.mu.Lock()
+	f.reg.starting = 0
+	f.reg.mu.Unlock()
 }

@@ -143,11 +143,13 @@ func (l *lifecycle) writeMemory(ctx context.Context, b *Box, live, clean bool, t
 	} else { // the snapshot may or may not include the effects of a call in flight
 		meta.InCall = inCall
 		prev, began := record.Dir(), false
-		err = l.records.writeMemory(ctx, record, meta, b, func(_ context.Context, dir string) {
+		err = l.records.writeMemory(ctx, record, meta, b, func(_ context.Context, dir string, room bool) {
 			l.reg.mu.Lock()
 			began = b.use.seq != seq
 			l.reg.mu.Unlock()
-			l.records.keepHome(b, prev, dir)
+			if room {
+				l.records.keepHome(b, prev, dir)
+			}
 		})
 		if err == nil && began && !inCall { // the snapshot may include the effects of a call that has begun meanwhile
 			meta.InCall, meta.Written = true, record.Meta().Written

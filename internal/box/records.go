@@ -100,34 +100,39 @@ func (recs *records) acquire(op string, r *snapshot.Record) (*snapshot.Lease, er
 // write writes the memory and the files of a box to a record at once. The caller has a slot of
 // writes.
 func (recs *records) write(ctx context.Context, lease *snapshot.Lease, meta snapshot.Meta, b *Box) error {
-	return recs.writeMemory(ctx, lease, meta, b, func(ctx context.Context, dir string) {
-		recs.filesStored(ctx, b, recs.saveHome(ctx, b, dir))
+	return recs.writeMemory(ctx, lease, meta, b, func(ctx context.Context, dir string, room bool) {
+		if room {
+			recs.filesStored(ctx, b, recs.saveHome(ctx, b, dir))
+		}
 	})
 }
 
-// writeMemory writes the memory of a box to a record, and then calls files to store its files
-// beside it. Where both do not fit, only the memory is written. The caller has a slot of writes.
-func (recs *records) writeMemory(ctx context.Context, lease *snapshot.Lease, meta snapshot.Meta, b *Box, files func(ctx context.Context, dir string)) error {
+// writeMemory writes the memory of a box to a record. It calls files after each snapshot that it
+// takes, to store the files beside it if there is room. Where both do not fit, only the memory is
+// written. The caller has a slot of writes.
+func (recs *records) writeMemory(ctx context.Context, lease *snapshot.Lease, meta snapshot.Meta, b *Box, files func(ctx context.Context, dir string, room bool)) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	both := func(ctx context.Context, dir string) error {
+	room := true
+	take := func(ctx context.Context, dir string) error {
 		if err := b.machine.Snapshot(ctx, dir); err != nil {
 			return err
 		}
-		files(ctx, dir)
+		files(ctx, dir, room)
 		return nil
 	}
-	err := lease.Write(ctx, meta, recs.expected(b), both)
+	err := lease.Write(ctx, meta, recs.expected(b), take)
 	if errors.Is(err, engine.ErrExhausted) {
 		// The disk is full though the store is not. With the most that may be written as
 		// the estimate, the store evicts enough, if it can.
 		if stats, unknown := b.machine.Stats(ctx); unknown == nil {
-			err = lease.Write(ctx, meta, int64(min(stats.MemoryBytes, 1<<40)), both)
+			err = lease.Write(ctx, meta, int64(min(stats.MemoryBytes, 1<<40)), take)
 		}
 	}
 	if _, full := errors.AsType[*snapshot.FullError](err); full {
 		recs.log.Warn("no room for the files of a box beside its memory", logkey.Guest, b.guestID, logkey.Error, err)
-		err = lease.Write(ctx, meta, 0, b.machine.Snapshot)
+		room = false
+		err = lease.Write(ctx, meta, 0, take)
 	}
 	return err
 }

@@ -38,6 +38,12 @@ func detachWhenOrphaned(log *slog.Logger) (abandoned <-chan struct{}, stop func(
 			case <-done:
 				return
 			}
+			// The kernel sends the signal a moment before all threads see the new parent.
+			for range 3 {
+				if os.Getppid() == parent {
+					time.Sleep(50 * time.Millisecond)
+				}
+			}
 			if os.Getppid() == parent { // the signal was sent to the server
 				continue
 			}

@@ -59,9 +59,9 @@ var unknownCaller = &caller{id: &auth.Identity{Owner: "nobody"}, remote: "unknow
 type stdioKey struct{}
 
 // markStdio marks the context of a session over standard input and output, which its
-// requests inherit.
-func markStdio(ctx context.Context) context.Context {
-	return context.WithValue(ctx, stdioKey{}, true)
+// requests inherit. Calls that begin after the end of calls are cancelled for its cause.
+func markStdio(ctx, calls context.Context) context.Context {
+	return context.WithValue(ctx, stdioKey{}, calls)
 }
 
 // callerOf returns the caller of a request that the SDK serves.

@@ -75,6 +75,7 @@ func (cs *calls) remove(cl *call) *admission {
 	defer cs.mu.Unlock()
 	delete(cs.running, cl)
 	if cl.counts {
+		cl.counts = false // replace may come later
 		cs.counted.add(-1)
 	}
 	a := cl.admission
@@ -218,6 +219,9 @@ func (s *Server) register(next mcp.MethodHandler) mcp.MethodHandler {
 		cl.ctx = ctx
 		s.begin(cl)
 		defer s.end(cl)
+		if calls, ok := ctx.Value(stdioKey{}).(context.Context); ok && calls.Err() != nil {
+			cl.cancel(context.Cause(calls)) // it begins too late to be among those that were cancelled
+		}
 		return next(ctx, method, req)
 	}
 }

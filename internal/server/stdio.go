@@ -42,10 +42,12 @@ func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) er
 	}()
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(tools.ErrShutdown)
-	client := &tools.Client{}
-	sessionContext := tools.WithClient(markStdio(tasks.Within(context.WithoutCancel(ctx), life)), client)
+	calls, abort := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer abort(nil)
 	var mu sync.Mutex
 	var sessions []mcp.Session // guarded by mu
+	client := &tools.Client{}
+	sessionContext := tools.WithClient(markStdio(tasks.Within(context.WithoutCancel(ctx), life), calls), client)
 	transport := &stdio.Transport{
 		In: in, Out: out, MaxLine: s.opts.Limits.Line, Log: s.log,
 		Stop: stop, StopGrace: s.opts.Limits.Grace,
@@ -58,6 +60,7 @@ func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) er
 			}
 		},
 		Abort: func() {
+			abort(tools.ErrShutdown) // for calls that begin later
 			mu.Lock()
 			defer mu.Unlock()
 			s.calls.cancel(func(sess mcp.Session) bool { return slices.Contains(sessions, sess) }, tools.ErrShutdown)

@@ -80,3 +80,17 @@ func TestStdio_AnswerFindsNoReader(t *testing.T) {
 		t.Errorf("the other call was cancelled for %v, want %v", err, tools.ErrShutdown)
 	}
 }
+
+// TestStdio_CallAfterAbort: a call that the SDK registers after the calls of its client were
+// cancelled, since the client is gone, is cancelled for the same cause.
+func TestStdio_CallAfterAbort(t *testing.T) {
+	s := New(Options{})
+	calls, abort := context.WithCancelCause(t.Context())
+	abort(tools.ErrShutdown)
+	_, err := s.register(func(ctx context.Context, _ string, _ mcp.Request) (mcp.Result, error) {
+		return nil, context.Cause(ctx)
+	})(markStdio(t.Context(), calls), callTool, &mcp.CallToolRequest{Params: &mcp.CallToolParamsRaw{Name: "x"}})
+	if !errors.Is(err, tools.ErrShutdown) {
+		t.Errorf("cancelled for %v", err)
+	}
+}

@@ -324,3 +324,18 @@ func TestTasks_OverStdio(t *testing.T) {
 		t.Error("the task did not end with its client")
 	}
 }
+
+// A task that begins after its request has ended, as that of a client that has left does, is counted
+// as one call.
+func TestCalls_TaskBeginsAfterRequest(t *testing.T) {
+	s := New(Options{})
+	from := &call{counts: true, cancel: func(error) {}}
+	s.calls.add(from)
+	s.end(from) // create returned for ctx.Done
+	to := &call{counts: true, cancel: func(error) {}}
+	s.calls.replace(from, to) // registerTask, late
+	s.end(to)
+	if n := s.calls.counted.value(); n != 0 {
+		t.Errorf("%d calls are counted", n)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -62,7 +63,7 @@ func (e *era) Read(ctx context.Context) (jsonrpc.Message, error) {
 func (e *era) Write(_ context.Context, m jsonrpc.Message) error { return e.conn.write(m) }
 
 // Serve reads messages until the input ends or ctx does, and returns when every
-// session has ended. It calls connect for the first message of each era of the
+// session has ended, or ten seconds later if the client does not read. It calls connect for the first message of each era of the
 // protocol, at most twice, to begin a session over the transport that it passes.
 // The error joins those of connect and of the sessions.
 func (t *Transport) Serve(ctx context.Context, connect func(mcp.Transport) (*mcp.ServerSession, error)) error {
@@ -98,11 +99,24 @@ func (t *Transport) Serve(ctx context.Context, connect func(mcp.Transport) (*mcp
 			close(e.in)
 		}
 	}
-	for _, s := range sessions {
-		errs = append(errs, s.Wait())
+	ended := make(chan error, 1)
+	go func() {
+		for _, s := range sessions {
+			errs = append(errs, s.Wait())
+		}
+		ended <- errors.Join(errs...)
+	}()
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(lastWrites):
+		return errUnread
 	}
-	return errors.Join(errs...)
 }
+
+// errUnread is the error of Serve if the client neither reads its answers nor closes the pipe. The
+// goroutine that writes them ends with the process.
+var errUnread = errors.New("the client does not read its answers")
 
 // deliver hands a message to an era's session. It returns false when that session
 // or the connection has ended.

@@ -33,6 +33,9 @@ const (
 	maxPending = 1000
 	// lastWords bounds how long the answers of cancelled calls are waited for.
 	lastWords = 2 * time.Second
+	// lastWrites bounds how long the sessions may take to end afterwards: a client that does not
+	// read must not keep the server from ending.
+	lastWrites = 10 * time.Second
 )
 
 const (

@@ -272,6 +272,44 @@ func TestGrace_CallIgnoresCancel(t *testing.T) {
 	})
 }
 
+// unreadPipe takes one write and then blocks until the test ends.
+type unreadPipe struct {
+	output
+	full bool
+	end  <-chan struct{}
+}
+
+func (p *unreadPipe) Write(b []byte) (int, error) {
+	if p.full {
+		<-p.end
+		return 0, io.ErrClosedPipe
+	}
+	p.full = true
+	return p.output.Write(b)
+}
+
+// TestStop_ClientDoesNotRead: a client that lives on and reads nothing does not keep Serve from
+// returning.
+func TestStop_ClientDoesNotRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		end, stop := make(chan struct{}), make(chan struct{})
+		in, client := io.Pipe()
+		go fmt.Fprintln(client, strings.Join([]string{oldInit, initialized, wait(1, 1)}, "\n"))
+		ended := start(t, server(), &stdio.Transport{
+			In: in, Out: &unreadPipe{end: end}, Grace: 5 * time.Minute, StopGrace: 10 * time.Second, Stop: stop,
+		})
+		time.Sleep(time.Second)
+		begin := time.Now()
+		close(stop)
+		<-ended
+		if took := time.Since(begin); took > 30*time.Second {
+			t.Errorf("ended after %v", took)
+		}
+		close(end)
+		client.Close()
+	})
+}
+
 // The calls of a killed client are cancelled. Those of a client that only ended its input
 // are answered.
 func TestClient_KilledAbortsCalls(t *testing.T) {

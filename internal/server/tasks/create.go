@@ -118,6 +118,7 @@ func (s *Tasks) create(ctx context.Context, policy Policy, call *mcp.CallToolReq
 		// No client will know its id.
 		stop(errGone)
 		s.forget(t)
+		<-registered // the request holds a place until then
 		return nil, context.Cause(ctx), true
 	}
 	<-registered

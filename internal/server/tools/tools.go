@@ -290,7 +290,7 @@ func describeInterruption(hold box.Hold, what string) (notes []string) {
 func explainInterruption(i *box.Interruption, calls string) string {
 	const end = ". To repeat them would make these calls again."
 	if i.Changed == "" {
-		return calls + " were cut off, the last at " + formatTime(i.At) + ", since the server stopped: they may have done part of their work, and do not go on."
+		return calls + " were cut off, the last at " + formatTime(i.At) + ", since the server stopped or their client left: they may have done part of their work, and do not go on."
 	}
 	if i.Finished {
 		return calls + " ran to their end, the last at " + formatTime(i.At) + ", but their client was gone. If you have no result of them: their programs called " + i.Changed + end
