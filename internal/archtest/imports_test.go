@@ -29,10 +29,7 @@ var rules = []rule{
 	{tree: "cmd/glovebox-guest", ours: []string{"internal/guest/agent", "internal/guest/pod"}},
 	{tree: "cmd/glovebox-pod", ours: []string{"internal/guest/pod"}},
 	{tree: "internal/cli",
-		ours: []string{
-			"engine", "engine/hostdisk", "internal/attack", "internal/box/", "internal/codemode/", "internal/config", "internal/egress/", "internal/filewatch", "internal/fleet", "internal/gctune", "internal/guest/",
-			"internal/gateway", "internal/logkey", "internal/nearest", "internal/owned", "internal/perplexity", "internal/plural", "internal/posture", "internal/recipe", "internal/regular", "internal/server/", "internal/tracing/otlp", "internal/untar", "internal/visible",
-		},
+		ours: []string{"engine", "engine/hostdisk", "internal/attack", "internal/box/", "internal/codemode/", "internal/config", "internal/egress/", "internal/filewatch", "internal/fleet", "internal/gateway", "internal/gctune", "internal/guest/", "internal/logkey", "internal/nearest", "internal/owned", "internal/perplexity", "internal/plural", "internal/posture", "internal/recipe", "internal/regular", "internal/server/", "internal/tracing/otlp", "internal/untar", "internal/visible", "mcpkit/outbound/address"},
 		others: []string{sdk, "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/", "gopkg.in/natefinch/lumberjack.v2"}},
 	{tree: "internal/cli/mcpcli",
 		ours:   []string{"internal/codemode/approval", "internal/config", "internal/gateway/", "internal/lazyregexp", "internal/logkey", "internal/nearest", "internal/plural", "internal/truncate", "internal/visible", "mcpkit/"},
@@ -48,7 +45,7 @@ var rules = []rule{
 
 	// The server.
 	{tree: "internal/server",
-		ours:   []string{"internal/box", "internal/fleet", "internal/logkey", "internal/loglimit", "internal/revision", "internal/tracing", "internal/truncate"},
+		ours:   []string{"internal/box", "internal/fleet", "internal/logkey", "internal/loglimit", "internal/plainjson", "internal/revision", "internal/tracing", "internal/truncate", "mcpkit/outbound/address"},
 		others: []string{sdk, sys, "github.com/hashicorp/golang-lru/v2", "golang.org/x/time/"}},
 	{tree: "internal/server/auth", ours: []string{"internal/filewatch", "internal/logkey", "internal/owned", "internal/regular", "internal/truncate"},
 		others: []string{"github.com/go-jose/go-jose/v4", "github.com/gofrs/flock", "github.com/pelletier/go-toml/v2"}},
@@ -56,7 +53,7 @@ var rules = []rule{
 		ours:   []string{"internal/box/", "internal/egress", "internal/server"},
 		others: []string{"github.com/prometheus/client_golang/"}},
 	{tree: "internal/server/tools",
-		ours:   []string{"internal/box", "internal/codemode/", "internal/logkey", "internal/nearest", "internal/plural", "internal/revision", "internal/truncate", "internal/visible"},
+		ours:   []string{"internal/box", "internal/codemode/", "internal/logkey", "internal/nearest", "internal/plainjson", "internal/plural", "internal/revision", "internal/truncate", "internal/visible"},
 		others: []string{sdk, "github.com/google/jsonschema-go/"},
 		never:  []string{"net/http"}}, // transports are the server's
 	{tree: "internal/server/tools/toolstest",
@@ -66,12 +63,12 @@ var rules = []rule{
 	// Boxes.
 	{tree: "internal/fleet", ours: []string{"engine", "internal/lazyregexp", "mcpkit/outbound/address"}},
 	{tree: "internal/box",
-		ours: []string{"engine", "engine/hostdisk", "internal/crc32c", "internal/fairlru", "internal/fleet", "internal/guest/client", "internal/guest/protocol", "internal/lazyregexp", "internal/logkey", "internal/owned", "internal/plural", "internal/statefile", "internal/syncfile", "internal/tracing", "internal/truncate", "internal/visible"},
+		ours: []string{"engine", "engine/hostdisk", "internal/crc32c", "internal/fairlru", "internal/fleet", "internal/guest/client", "internal/guest/protocol", "internal/lazyregexp", "internal/logkey", "internal/owned", "internal/plainjson", "internal/plural", "internal/statefile", "internal/syncfile", "internal/tracing", "internal/truncate", "internal/visible"},
 		others: []string{
 			sys, "github.com/google/uuid", "golang.org/x/sync/", "golang.org/x/time/",
 		}},
 	{tree: "internal/box/image/oci",
-		ours:   []string{"engine", "engine/hostdisk", "internal/box/image", "internal/box/machine", "internal/erofs", "internal/lazyregexp", "internal/owned", "internal/regular", "internal/statefile"},
+		ours:   []string{"engine", "engine/hostdisk", "internal/box/image", "internal/box/machine", "internal/erofs", "internal/lazyregexp", "internal/owned", "internal/regular", "internal/statefile", "mcpkit/outbound/address"},
 		others: []string{"github.com/gofrs/flock", "github.com/google/go-containerregistry/pkg/", "github.com/klauspost/compress/zstd"},
 		never:  []string{"os/exec"}},
 	{tree: "internal/box/image/remote",
@@ -143,12 +140,12 @@ var rules = []rule{
 
 	// Web search.
 	{tree: "internal/perplexity",
-		ours:   []string{"internal/lazyregexp", "internal/logkey", "internal/nearest", "internal/truncate", "internal/visible", "mcpkit/outbound"},
+		ours:   []string{"internal/lazyregexp", "internal/logkey", "internal/nearest", "internal/plainjson", "internal/truncate", "internal/visible", "mcpkit/outbound"},
 		others: []string{sdk, "github.com/google/jsonschema-go/", "github.com/hashicorp/golang-lru/v2", "golang.org/x/time/"}},
 
 	// Code mode.
 	{tree: "internal/codemode",
-		ours:   []string{"internal/fairlru", "internal/gateway", "internal/gateway/pin", "internal/guest/protocol", "internal/lazyregexp", "internal/logkey", "internal/loglimit", "internal/nearest", "internal/plural", "internal/statefile", "internal/truncate", "internal/visible", "mcpkit", "mcpkit/outbound"},
+		ours:   []string{"internal/fairlru", "internal/gateway", "internal/gateway/pin", "internal/guest/protocol", "internal/lazyregexp", "internal/logkey", "internal/loglimit", "internal/nearest", "internal/plainjson", "internal/plural", "internal/statefile", "internal/truncate", "internal/visible", "mcpkit", "mcpkit/outbound"},
 		others: []string{sdk, "github.com/google/jsonschema-go/", "github.com/hashicorp/golang-lru/v2", "golang.org/x/time/"}},
 
 	// Small packages for all of the above.
@@ -161,6 +158,7 @@ var rules = []rule{
 	{tree: "internal/loglimit", others: []string{"github.com/hashicorp/golang-lru/v2", "golang.org/x/time/rate"}},
 	{tree: "internal/nearest"},
 	{tree: "internal/owned", others: []string{sys}},
+	{tree: "internal/plainjson"},
 	{tree: "internal/plural"},
 	{tree: "internal/regular"},
 	{tree: "internal/posture"},

@@ -68,11 +68,11 @@ type attempt struct {
 	err  error         // without done: why acquire fails if the next attempts fail as well
 	wait time.Duration // how long acquire repeats such attempts; 0: wakeWait
 
-	freed  <-chan struct{} // not nil: try again when this is closed, however long it takes
-	change bool            // try again when something has changed in this process
+	unloadDone <-chan struct{} // not nil: try again when this is closed, however long it takes
+	change     bool            // try again when something has changed in this process
 }
 
-func failed(err error) attempt { return attempt{done: true, err: err} }
+func giveUp(err error) attempt { return attempt{done: true, err: err} }
 
 // acquire finds a box, live or hibernated, and pins it for the caller, or makes it.
 // The box is nil if there is none and none is made.
@@ -99,7 +99,7 @@ func (m *Manager) acquire(ctx context.Context, q search) (*Box, Hold, error) {
 			begun[limit] = time.Now()
 		}
 		left := min(limit-time.Since(begun[limit]), time.Until(end))
-		if left <= 0 && try.freed == nil {
+		if left <= 0 && try.unloadDone == nil {
 			if try.err == nil {
 				try.err = q.key.error(CodeBusy, q.op, "another call is waking or stopping it", "Try again in a moment.")
 			}
@@ -107,7 +107,7 @@ func (m *Manager) acquire(ctx context.Context, q search) (*Box, Hold, error) {
 		}
 		var timer <-chan time.Time
 		switch {
-		case try.freed != nil: // has a bound of its own
+		case try.unloadDone != nil: // has a bound of its own
 			changed = nil
 		case try.change:
 			// The store's own eviction holds records as well, and announces only some.
@@ -116,7 +116,7 @@ func (m *Manager) acquire(ctx context.Context, q search) (*Box, Hold, error) {
 			changed, timer = nil, time.After(min(left, retry))
 		}
 		select {
-		case <-try.freed:
+		case <-try.unloadDone:
 		case <-changed:
 		case <-timer:
 		case <-ctx.Done():
@@ -135,7 +135,7 @@ func (m *Manager) attempt(ctx context.Context, q *search) attempt {
 	r, err := m.records.find(q.op, q.key)
 	switch {
 	case err != nil:
-		return failed(err)
+		return giveUp(err)
 	case r == nil:
 	case r.Leaving:
 		return attempt{err: q.key.leaving(q.op), wait: leavingWait}
@@ -150,7 +150,7 @@ func (m *Manager) attempt(ctx context.Context, q *search) attempt {
 		r = nil
 	case r.Written.IsZero():
 		if removed, err := m.life.removeLost(q.op, r); err != nil {
-			return failed(err)
+			return giveUp(err)
 		} else if !removed {
 			return attempt{}
 		}
@@ -177,7 +177,7 @@ func (m *Manager) attempt(ctx context.Context, q *search) attempt {
 		sp = *adopted
 		if q.check != nil {
 			if err := q.check(&sp); err != nil {
-				return failed(err)
+				return giveUp(err)
 			}
 		}
 	case r == nil:
@@ -189,7 +189,7 @@ func (m *Manager) attempt(ctx context.Context, q *search) attempt {
 		sp = spec{key: q.key, interpreter: Interpreter(r.Interpreter), template: r.Template, flavor: Flavor(r.Flavor), limits: r.Limits}
 		if q.check != nil {
 			if err := q.check(&sp); err != nil {
-				return failed(err)
+				return giveUp(err)
 			}
 		}
 		if err := m.reg.roomFor(q.op, &sp); err != nil {
@@ -213,14 +213,14 @@ func (m *Manager) attemptLive(ctx context.Context, q *search) (try attempt, ok b
 
 func (m *Manager) attemptLiveLocked(ctx context.Context, q *search) (try attempt, ok bool) {
 	if ctx.Err() != nil {
-		return failed(cancelled(q.op, q.key, context.Cause(ctx))), true
+		return giveUp(cancelled(q.op, q.key, context.Cause(ctx))), true
 	}
 	if err := m.reg.openLocked(q.op); err != nil {
-		return failed(err), true
+		return giveUp(err), true
 	}
 	b, err := m.reg.findLocked(q.op, q.key)
 	if err != nil {
-		return failed(err), true
+		return giveUp(err), true
 	}
 	if b != nil && m.life.expireLocked(b) {
 		b = nil
@@ -228,14 +228,14 @@ func (m *Manager) attemptLiveLocked(ctx context.Context, q *search) (try attempt
 	switch {
 	case b == nil:
 		if returning := m.reg.returningLocked(q.key); returning != nil {
-			return attempt{freed: returning.freed}, true
+			return attempt{unloadDone: returning.unloadDone}, true
 		}
 		return attempt{}, false
 	case b.state == stateDraining && q.key.kind == KindContext:
-		return failed(b.drainingLocked(q.op)), true
+		return giveUp(b.drainingLocked(q.op)), true
 	case q.check != nil:
 		if err := q.check(&b.spec); err != nil {
-			return failed(err), true
+			return giveUp(err), true
 		}
 	}
 	return attempt{done: true, box: b, hold: Hold{pin: m.reg.pinLocked(ctx, b)}}, true
@@ -257,7 +257,7 @@ func (m *Manager) resolve(ctx context.Context, q *search, b *Box) attempt {
 		case record != nil:
 			try = m.noRoom(err)
 		default:
-			try = failed(err)
+			try = giveUp(err)
 		}
 	}
 	m.reg.mu.Unlock()
@@ -276,7 +276,7 @@ func (m *Manager) noRoom(err error) attempt {
 	if CodeOf(err) == CodeLimit && m.cfg().Evict {
 		return attempt{err: err, change: true}
 	}
-	return failed(err)
+	return giveUp(err)
 }
 
 // existing acquires a box that exists, live or hibernated, for a call that does not report

@@ -32,11 +32,11 @@ type Box struct {
 	cancelStart context.CancelCauseFunc
 	ready       chan struct{} // closed when the start has succeeded or failed
 	startErr    error         // of the start; read after ready
-	terminated  chan struct{} // closed when calls in flight are cut off, at the latest when the box has left memory
+	cut         chan struct{} // closed when calls in flight are cut off, at the latest when the box has left memory
 
-	executed atomic.Bool  // code or a command has run
-	working  atomic.Int32 // calls that are past their queues
-	parked   atomic.Int32 // of these, runs that are parked
+	executed    atomic.Bool  // code or a command has run
+	activeCalls atomic.Int32 // calls that are past their queues
+	parked      atomic.Int32 // of these, runs that are parked
 
 	ranNoted     atomic.Bool // other servers know that code has run, or are being told
 	networkNoted atomic.Bool // a result had the note that boxes have no network
@@ -48,7 +48,7 @@ type Box struct {
 	waits          bool // its start waits for room: it is in registry.waiting
 	startedMachine      // once it has started
 	hasStarted     bool
-	freed          chan struct{} // closed when the box has left memory or, since it could not be written, stays; then there is a new one
+	unloadDone     chan struct{} // closed when the box has left memory or, since it could not be written, stays; then there is a new one
 	died           *Tombstone    // how its guest ended while the box was hibernating
 	tomb           *Tombstone    // why it takes no calls: it ended or, while it is being hibernated, ReasonHibernated; nil: it takes calls, or its start was abandoned or failed
 	recordStays    bool          // the next call on its id wakes it, from its record on disk
@@ -60,7 +60,7 @@ type Box struct {
 	kernels        map[string]*kernel // by language
 	disk           diskState
 	idle           idleState
-	revised        string // why ReviseVolumes has tried to hibernate it; empty: it has not
+	quotaDetail    string // why ReviseVolumes has tried to hibernate it; empty: it has not
 }
 
 // spec describes a box to make. It does not change.
@@ -105,7 +105,7 @@ func (l *lifecycle) newBox(sp spec) *Box {
 		guestID: newGuestID(), startedMachine: startedMachine{maker: l.parts.Machines},
 		callLock: semaphore.NewWeighted(allCalls), commands: callqueue.New(l.cfg().ParallelCalls, l.cfg().QueueLen),
 		kernels: map[string]*kernel{},
-		ready:   make(chan struct{}), terminated: make(chan struct{}), freed: make(chan struct{}),
+		ready:   make(chan struct{}), cut: make(chan struct{}), unloadDone: make(chan struct{}),
 	}
 	if sp.origin.record != nil {
 		b.state = stateHibernated
@@ -123,9 +123,9 @@ func newGuestID() string { return "box-" + uuid.NewString() }
 // cutOff ends the calls in flight. The caller holds the registry's lock.
 func (b *Box) cutOff() {
 	select {
-	case <-b.terminated:
+	case <-b.cut:
 	default:
-		close(b.terminated)
+		close(b.cut)
 	}
 }
 
@@ -199,7 +199,7 @@ func (b *Box) slot(ctx context.Context, op string) (end func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := b.commands.Enter(ctx, b.terminated); err != nil {
+	if err := b.commands.Enter(ctx, b.cut); err != nil {
 		ended()
 		return nil, b.queueError(op, err)
 	}

@@ -16,11 +16,11 @@ import (
 
 // env is what all parts of a Manager share.
 type env struct {
-	config atomic.Pointer[Config] // replaced as a whole
-	parts  Parts
-	log    *slog.Logger
-	now    func() time.Time
-	unseen rate.Sometimes // of warnings that boxes of other servers are not found
+	config          atomic.Pointer[Config] // replaced as a whole
+	parts           Parts
+	log             *slog.Logger
+	now             func() time.Time
+	warnUnreachable rate.Sometimes // of warnings that boxes of other servers are not found
 	// These are the constants answerGrace, kernelStart and powerTimeout, except in tests.
 	answerGrace, kernelStart, resumeTimeout time.Duration
 
@@ -30,7 +30,7 @@ type env struct {
 }
 
 func newEnv(cfg Config, parts Parts) *env {
-	e := &env{unseen: rate.Sometimes{Interval: unseenInterval}, parts: parts, log: parts.Log, now: parts.Now, answerGrace: answerGrace, kernelStart: kernelStart, resumeTimeout: powerTimeout}
+	e := &env{warnUnreachable: rate.Sometimes{Interval: unseenInterval}, parts: parts, log: parts.Log, now: parts.Now, answerGrace: answerGrace, kernelStart: kernelStart, resumeTimeout: powerTimeout}
 	e.config.Store(&cfg)
 	if parts.Machines == nil {
 		e.parts.Machines = &machine.Maker{}

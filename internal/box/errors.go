@@ -158,7 +158,7 @@ func (b *Box) goneLocked(op string) *Error {
 		e.Hint = "Call again: it wakes with its variables and files."
 	case t.Reason == ReasonRolledBack:
 		e.Hint = "Call again: it continues from the snapshot."
-	case b.recordStays && b.data:
+	case b.recordStays && b.hasData:
 		saved := b.written.UTC().Format(time.RFC3339)
 		e.Hint = "Call again: it wakes as it was written to disk at " + saved + "."
 		e.Context["saved"] = saved
@@ -199,7 +199,7 @@ func (b *Box) goneNow(op string, err error) error {
 	t := time.NewTimer(exitWait + time.Second)
 	defer t.Stop()
 	select {
-	case <-b.terminated:
+	case <-b.cut:
 		b.reg.mu.Lock()
 		defer b.reg.mu.Unlock()
 		return b.goneLocked(op)
@@ -220,7 +220,7 @@ func (b *Box) callError(ctx context.Context, op string, err error) error {
 		return b.cancelled(op, context.Cause(ctx))
 	case !fromAgent:
 		select {
-		case <-b.terminated:
+		case <-b.cut:
 			return b.goneNow(op, err)
 		default:
 			return b.error(CodeInternal, op, "Failed: "+op, "", err)

@@ -54,7 +54,7 @@ func (recs *records) use() diskUse {
 	for _, r := range records {
 		u.bytes += r.Bytes
 		switch {
-		case r.Class != snapshot.Box, r.Aside != "":
+		case r.Purpose != snapshot.Box, r.Aside != "":
 			u.kept++
 			u.keptBytes += r.Bytes
 		case !r.Leased && !r.Written.IsZero():

@@ -196,7 +196,7 @@ func (l *lifecycle) takeDiskVictims(b *Box, cause error) (leaving []<-chan struc
 		victims = []*Box{v}
 	}
 	for _, v := range victims {
-		leaving = append(leaving, v.freed)
+		leaving = append(leaving, v.unloadDone)
 		l.unloadLocked(v, ReasonEvicted, fmt.Sprintf("it was idle when the disk was nearly full and a new %s needed room", b.key.kind))
 	}
 	return leaving

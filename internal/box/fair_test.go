@@ -58,7 +58,7 @@ func (f *fixture) callsIn(t *testing.T, b *Box, n int) {
 // unload takes a box out of memory, and waits until it has left or stays after all.
 func (f *fixture) unload(ctx context.Context, b *Box) error {
 	f.reg.mu.Lock()
-	freed := b.freed
+	freed := b.unloadDone
 	f.life.unloadLocked(b, ReasonEvicted, "as the test wants")
 	f.reg.mu.Unlock()
 	select {

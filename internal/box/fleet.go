@@ -87,7 +87,7 @@ func (n *fleetRecord) info() Info {
 // fleetFailed returns the error of a call that needs to know what other servers have. The
 // cause is for the operator: it may have texts of a cluster.
 func (e *env) fleetFailed(op string, err error) *Error {
-	e.unseen.Do(func() { e.log.Warn("boxes of other servers not found", logkey.Operation, op, logkey.Error, err) })
+	e.warnUnreachable.Do(func() { e.log.Warn("boxes of other servers not found", logkey.Operation, op, logkey.Error, err) })
 	return &Error{
 		Code: CodeNotReady, Op: op, Msg: "The server is not ready: it cannot find out which boxes the other servers have",
 		Hint: "Try again in a moment; nothing is lost. If it happens again, the operator finds the reason in the server's log.",
@@ -189,7 +189,7 @@ func (m *Manager) Adopt(ctx context.Context, owner Owner, id string) error {
 func (m *Manager) adoptable(ctx context.Context, q *search) (*spec, *attempt) {
 	g, n, err := m.inFleet(ctx, q.op, q.key.owner, q.key.kind, q.key.id)
 	if err != nil {
-		try := failed(err)
+		try := giveUp(err)
 		return nil, &try
 	}
 	if g == nil {
@@ -200,11 +200,11 @@ func (m *Manager) adoptable(ctx context.Context, q *search) (*spec, *attempt) {
 	if g.Server != m.parts.Fleet.Self() {
 		server, err := m.parts.Fleet.Server(ctx, g.Server)
 		if err != nil {
-			try := failed(m.fleetFailed(q.op, err))
+			try := giveUp(m.fleetFailed(q.op, err))
 			return nil, &try
 		}
 		if !server.Gone {
-			try := failed(q.key.heldElsewhere(q.op)) // waiting changes little: the caller knows where it is
+			try := giveUp(q.key.heldElsewhere(q.op)) // waiting changes little: the caller knows where it is
 			return nil, &try
 		}
 	}

@@ -12,7 +12,7 @@ import (
 // canHibernateLocked reports whether a box that leaves memory is written to disk, so that
 // the next call on its id wakes it.
 func (b *Box) canHibernateLocked() bool {
-	return b.env.hibernates() && (b.record != nil || !b.disk.never)
+	return b.env.hibernates() && (b.lease != nil || !b.disk.unwritable)
 }
 
 // unloadLocked takes a box out of memory: it hibernates the box, or ends it for
@@ -69,13 +69,13 @@ func (l *lifecycle) hibernate(b *Box, turn *fairslots.Turn, reason Reason, detai
 		return
 	}
 	l.reg.mu.Lock()
-	ended := err != nil && !b.data // nothing of it is on disk
+	ended := err != nil && !b.hasData // nothing of it is on disk
 	if err != nil {
 		why := strings.TrimPrefix(detail+", and it could not be written to disk: "+reasonOf(err), ", and ")
 		tomb := l.reg.tombstone(&b.spec, reason, why)
 		if ended {
 			b.tomb, b.recordStays = tomb, false
-			l.reg.recordExitLocked(tomb)
+			l.reg.buryLocked(tomb)
 			l.reg.setState(b, stateEnding)
 		} else { // the next call reports why it finds an earlier state
 			l.reg.tombstones.add(tomb)
@@ -95,7 +95,7 @@ func (l *lifecycle) hibernate(b *Box, turn *fairslots.Turn, reason Reason, detai
 	case ended:
 		log.Warn("box ended: it could not be hibernated", logkey.Error, err)
 	default:
-		log.Warn("box hibernated as it was earlier: it could not be written to disk", logkey.Saved, b.record.Meta().Written, logkey.Error, err)
+		log.Warn("box hibernated as it was earlier: it could not be written to disk", logkey.Saved, b.lease.Meta().Written, logkey.Error, err)
 	}
 	l.free(b, !ended)
 }
@@ -104,7 +104,7 @@ func (l *lifecycle) hibernate(b *Box, turn *fairslots.Turn, reason Reason, detai
 // nothing of it is lost, and reports whether it did: it does not once the Manager is closed.
 func (l *lifecycle) keepInMemory(b *Box, cause error) bool {
 	l.reg.mu.Lock()
-	record := b.record
+	record := b.lease
 	l.reg.mu.Unlock()
 	if record != nil && !record.Meta().Stale { // the write failed in its last step
 		meta := record.Meta()
@@ -122,7 +122,7 @@ func (l *lifecycle) keepInMemory(b *Box, cause error) bool {
 	}
 	retry, failures, died := b.disk.retry, b.disk.failures, b.died
 	if died != nil && b.endedForQuota(b.tomb) {
-		died.Detail = b.revised + ", and when it was to be written to disk for that, " + died.Detail
+		died.Detail = b.quotaDetail + ", and when it was to be written to disk for that, " + died.Detail
 	}
 	b.tomb, b.recordStays, b.died = nil, false, nil
 	if paused {

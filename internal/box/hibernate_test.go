@@ -163,7 +163,7 @@ func TestHibernate_FailedWriteLeavesTheRecordLive(t *testing.T) {
 	f, snaps := newSnapFixture(t, neverIdle)
 	b := f.session(t, "bob", "x")
 	run(t, b, "1")
-	if !f.maintainer.save(b) {
+	if !f.maintainer.writeIfDue(b) {
 		t.Fatal("the box was not written")
 	}
 	run(t, b, "2")
@@ -171,7 +171,7 @@ func TestHibernate_FailedWriteLeavesTheRecordLive(t *testing.T) {
 	if err := f.unload(t.Context(), b); err == nil || !strings.Contains(err.Error(), "ready") {
 		t.Errorf("got %v, want that the box is ready", err)
 	}
-	if !b.record.Meta().Stale {
+	if !b.lease.Meta().Stale {
 		t.Error("the record claims that the box is hibernated")
 	}
 }
@@ -182,7 +182,7 @@ func TestHibernate_RecordCouldNotBeCreated(t *testing.T) {
 	f, _ := newSnapFixtureWith(t, neverIdle, func(c *snapshot.Config) { c.MaxRecords = 1 })
 	f.session(t, "alice", "first")
 	b := f.session(t, "bob", "x")
-	if b.record != nil {
+	if b.lease != nil {
 		t.Fatal("the box has a record")
 	}
 	if err := f.unload(t.Context(), b); err == nil || f.stateOf(b) != stateReady {
@@ -306,7 +306,7 @@ func TestHibernate_EndsArchiveOfEarlierState(t *testing.T) {
 	f, asked, _ := slowFiles(t)
 	b := f.session(t, "bob", "x")
 	saved := make(chan bool, 1)
-	go func() { saved <- f.life.save(t.Context(), b, f.records.writes.Enter("bob"), func() {}) }()
+	go func() { saved <- f.life.writeLive(t.Context(), b, f.records.writes.Enter("bob"), func() {}) }()
 	<-asked
 	f.clock.add(31 * time.Minute)
 	f.maintainer.sweep()
@@ -334,7 +334,7 @@ func TestWrite_FilesOfBoxThatIsBeingPaused(t *testing.T) {
 		defer b.writing.Unlock()
 		turn := f.records.archives.Enter("bob")
 		defer turn.Release()
-		f.life.writeFiles(t.Context(), b, true, b.record, turn)
+		f.life.writeFiles(t.Context(), b, true, b.lease, turn)
 	})
 	time.Sleep(100 * time.Millisecond) // it waits for the lock of the power
 	if !polltest.Soon(5*time.Second, f.reg.mu.TryLock) {
@@ -380,7 +380,7 @@ func TestHibernate_ArchivesLastStateWhileAnotherWriteWaits(t *testing.T) {
 	f.maintainer.sweep()
 	<-asked
 	saved := make(chan bool, 1)
-	go func() { saved <- f.life.save(t.Context(), b, f.records.writes.Enter("bob"), func() {}) }()
+	go func() { saved <- f.life.writeLive(t.Context(), b, f.records.writes.Enter("bob"), func() {}) }()
 	eventually(t, "the other write waits", func() bool {
 		f.reg.mu.Lock()
 		defer f.reg.mu.Unlock()
@@ -404,11 +404,11 @@ func TestHibernate_DoesNotWaitForSlotOfEarlierArchive(t *testing.T) {
 		}
 	}
 	saved := make(chan bool, 1)
-	go func() { saved <- f.life.save(t.Context(), b, f.records.writes.Enter("bob"), func() {}) }()
+	go func() { saved <- f.life.writeLive(t.Context(), b, f.records.writes.Enter("bob"), func() {}) }()
 	eventually(t, "the memory is on disk", func() bool {
 		f.reg.mu.Lock()
 		defer f.reg.mu.Unlock()
-		return b.disk.seq == b.use.seq && b.disk.failures == 0
+		return b.disk.memorySeq == b.use.seq && b.disk.failures == 0
 	})
 	f.clock.add(31 * time.Minute)
 	f.maintainer.sweep()
@@ -438,7 +438,7 @@ func TestWrite_TookWithoutWaits(t *testing.T) {
 			}
 			time.AfterFunc(wait, turn.Release)
 		}
-		if !f.life.save(t.Context(), b, f.records.writes.Enter("bob"), func() {}) {
+		if !f.life.writeLive(t.Context(), b, f.records.writes.Enter("bob"), func() {}) {
 			t.Fatal("not written")
 		}
 		f.reg.mu.Lock()
@@ -455,9 +455,9 @@ func TestWrite_FilesOfBoxThatIsParked(t *testing.T) {
 	f, asked, _ := slowFiles(t)
 	b := f.session(t, "bob", "x")
 	saved := make(chan bool, 1)
-	go func() { saved <- f.life.save(t.Context(), b, f.records.writes.Enter("bob"), func() {}) }()
+	go func() { saved <- f.life.writeLive(t.Context(), b, f.records.writes.Enter("bob"), func() {}) }()
 	<-asked
-	b.working.Add(1)
+	b.activeCalls.Add(1)
 	b.parked.Add(1)
 	b.pauseParked()
 	defer func() {
@@ -465,7 +465,7 @@ func TestWrite_FilesOfBoxThatIsParked(t *testing.T) {
 		if err := b.resume(t.Context(), "test"); err != nil {
 			t.Error(err)
 		}
-		b.working.Add(-1)
+		b.activeCalls.Add(-1)
 	}()
 	select {
 	case ok := <-saved:
@@ -487,7 +487,7 @@ func TestSaveEarly_FilesHoldUpNoOther(t *testing.T) {
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		f.maintainer.saveEarly(b)
+		f.maintainer.writeEarly(b)
 	}()
 	<-asked
 	f.reg.mu.Lock()

@@ -43,8 +43,8 @@ const (
 
 // idleState is what the maintainer knows of a box.
 type idleState struct {
-	working bool // a goroutine of the maintainer works on the box
-	load    load
+	maintaining bool // a goroutine of the maintainer works on the box
+	load        load
 }
 
 // load is a sample of the CPU time of a box.
@@ -69,7 +69,7 @@ func (m *maintainer) checkIdle() (next time.Duration) {
 	defer m.reg.mu.Unlock()
 	if m.maintains() && m.reg.phase == phaseOpen {
 		for _, b := range m.reg.boxes {
-			if !b.idle.working && (b.state == stateRunning || b.state == stateReady && len(b.use.pins) == 0) {
+			if !b.idle.maintaining && (b.state == stateRunning || b.state == stateReady && len(b.use.pins) == 0) {
 				next = min(next, m.maintainLocked(b))
 			}
 		}
@@ -90,7 +90,7 @@ func (m *maintainer) maintainLocked(b *Box) (next time.Duration) {
 		return left <= 0
 	}
 	begin := func(do func(*Box)) {
-		b.idle.working = true
+		b.idle.maintaining = true
 		m.wg.Go(func() {
 			defer m.finished(b)
 			do(b)
@@ -98,32 +98,32 @@ func (m *maintainer) maintainLocked(b *Box) (next time.Duration) {
 	}
 	pause, gap := m.cfg().PauseAfter, m.cfg().PauseAfter/4
 	idle, sampled := m.now().Sub(b.use.lastUsed), !b.idle.load.at.IsZero()
-	writable, written := b.canHibernateLocked(), m.now().Sub(b.disk.at)
-	first := writable && !b.disk.early && b.worthSavingLocked() && (b.disk.seq == 0 || b.disk.firstInCall)
+	writable, written := b.canHibernateLocked(), m.now().Sub(b.disk.writtenAt)
+	first := writable && !b.disk.early && b.worthSavingLocked() && (b.disk.memorySeq == 0 || b.disk.firstInCall)
 	switch {
 	case b.state == stateRunning && !writable:
 	case b.state == stateRunning && first && !b.disk.firstInCall:
 		switch {
 		case due(firstInCall-written) && m.earlyAllowedLocked(due):
 			b.disk.firstInCall, m.earlyBusy = true, true
-			begin(m.saveEarly)
+			begin(m.writeEarly)
 		case due(firstInCallLatest - written): // boxes of others start all the time
 			b.disk.firstInCall = true
-			begin(func(b *Box) { m.save(b) })
+			begin(func(b *Box) { m.writeIfDue(b) })
 		}
 	case b.state == stateRunning:
-		if (b.disk.seq == 0 || due(saveAtLeast-min(written, m.now().Sub(b.disk.inCall)))) && due(b.disk.retry.Sub(m.now())) {
-			begin(func(b *Box) { m.save(b) })
+		if (b.disk.memorySeq == 0 || due(saveAtLeast-min(written, m.now().Sub(b.disk.inCall)))) && due(b.disk.retry.Sub(m.now())) {
+			begin(func(b *Box) { m.writeIfDue(b) })
 		}
 	case !sampled && due(pause-gap-idle): // to compare with before pausing
 		begin(m.sampleLoad)
 	case sampled && due(pause-idle) && due(gap-time.Since(b.idle.load.at)):
-		begin(m.saveAndPause)
+		begin(m.writeAndPause)
 	case first && due(saveGap-idle) && m.earlyAllowedLocked(due):
 		b.disk.early, m.earlyBusy = true, true
-		begin(m.saveEarly)
-	case writable && b.disk.seq != b.use.seq && due(saveGap-idle) && (b.worthSavingSoonLocked() || due(b.saveEveryLocked()-written)) && due(b.disk.retry.Sub(m.now())):
-		begin(func(b *Box) { m.save(b) })
+		begin(m.writeEarly)
+	case writable && b.disk.memorySeq != b.use.seq && due(saveGap-idle) && (b.worthSavingSoonLocked() || due(b.saveEveryLocked()-written)) && due(b.disk.retry.Sub(m.now())):
+		begin(func(b *Box) { m.writeIfDue(b) })
 	}
 	return next
 }
@@ -177,7 +177,7 @@ func (m *maintainer) callEnded(b *Box) {
 func (m *maintainer) finished(b *Box) {
 	m.reg.mu.Lock()
 	defer m.reg.mu.Unlock()
-	b.idle.working = false
+	b.idle.maintaining = false
 	m.checkInLocked(0)
 }
 
@@ -188,9 +188,9 @@ func (m *maintainer) sampleLoad(b *Box) {
 	m.isIdle(ctx, b)
 }
 
-// saveEarly writes a new box for the first time. The next new box does not wait for the files of
+// writeEarly writes a new box for the first time. The next new box does not wait for the files of
 // this one.
-func (m *maintainer) saveEarly(b *Box) {
+func (m *maintainer) writeEarly(b *Box) {
 	begun := time.Now()
 	over := sync.OnceFunc(func() {
 		m.reg.mu.Lock()
@@ -198,41 +198,41 @@ func (m *maintainer) saveEarly(b *Box) {
 		m.earlyBusy, m.earlyNext = false, time.Now().Add(min(earlyGap*time.Since(begun), earlyGapMax))
 		m.checkInLocked(0)
 	})
-	m.saveThen(b, over)
+	m.writeIfDueThen(b, over)
 	over()
 }
 
-// save writes a box to disk that stays in memory, and reports whether there is nothing
+// writeIfDue writes a box to disk that stays in memory, and reports whether there is nothing
 // left to write.
-func (m *maintainer) save(b *Box) bool { return m.saveThen(b, func() {}) }
+func (m *maintainer) writeIfDue(b *Box) bool { return m.writeIfDueThen(b, func() {}) }
 
-// saveThen is save that calls attempted when the memory is written, or that has failed. If nothing
+// writeIfDueThen is writeIfDue that calls attempted when the memory is written, or that has failed. If nothing
 // is written it may not call it.
-func (m *maintainer) saveThen(b *Box, attempted func()) bool {
+func (m *maintainer) writeIfDueThen(b *Box, attempted func()) bool {
 	if !m.hibernates() {
 		return true
 	}
 	m.reg.mu.Lock()
 	wait := b.backoffLocked()
 	m.reg.mu.Unlock()
-	return !wait && m.life.save(m.base, b, m.life.records.writes.Enter(string(b.key.owner)), attempted)
+	return !wait && m.life.writeLive(m.base, b, m.life.records.writes.Enter(string(b.key.owner)), attempted)
 }
 
-// saveAndPause writes an idle box to disk and pauses it.
-func (m *maintainer) saveAndPause(b *Box) {
+// writeAndPause writes an idle box to disk and pauses it.
+func (m *maintainer) writeAndPause(b *Box) {
 	m.reg.mu.Lock()
-	seq, unsaved := b.use.seq, b.disk.seq != b.use.seq
+	seq, unsaved := b.use.seq, b.disk.memorySeq != b.use.seq
 	m.reg.mu.Unlock()
 	ctx, cancel := context.WithTimeout(m.base, powerTimeout)
 	defer cancel()
 	if !m.isIdle(ctx, b) {
 		// A box that computes is not paused, but without calls nothing else would write it.
 		if unsaved {
-			m.save(b)
+			m.writeIfDue(b)
 		}
 		return
 	}
-	if !m.save(b) {
+	if !m.writeIfDue(b) {
 		return
 	}
 	if m.parts.Machines.Pauses() {

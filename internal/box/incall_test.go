@@ -20,7 +20,7 @@ func (f *fixture) restless(d time.Duration) bool {
 			f.reg.mu.Lock()
 			defer f.reg.mu.Unlock()
 			for _, b := range f.reg.boxes {
-				if b.idle.working {
+				if b.idle.maintaining {
 					return false
 				}
 			}

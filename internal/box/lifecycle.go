@@ -111,8 +111,8 @@ func (l *lifecycle) start(op string, b *Box) {
 	defer b.cancelStart(nil)
 
 	made, err := l.makeMachine(ctx, op, b, nil)
-	if err == nil && made.record == nil {
-		made.record = l.records.create(b)
+	if err == nil && made.lease == nil {
+		made.lease = l.records.create(b)
 		if b.chosen {
 			var elsewhere bool
 			if elsewhere, err = l.records.leasedElsewhere(op, b.key); elsewhere {
@@ -137,10 +137,10 @@ func (l *lifecycle) start(op string, b *Box) {
 		l.observe(b, EventStart, made.source, time.Since(begun), false)
 		log := l.log
 		if b.template != "" {
-			log = log.With(logkey.Named, b.template)
+			log = log.With(logkey.Template, b.template)
 		}
 		log.Info("box started", logkey.Guest, b.guestID, logkey.Kind, b.key.kind, logkey.Box, b.key.id,
-			logkey.Template, b.interpreter, logkey.Flavor, b.flavor, logkey.Source, made.source, logkey.Took, time.Since(begun).Round(time.Millisecond))
+			logkey.Interpreter, b.interpreter, logkey.Flavor, b.flavor, logkey.Source, made.source, logkey.Took, time.Since(begun).Round(time.Millisecond))
 		return
 	}
 	tomb, refused := b.tomb, CodeOf(err) == CodeLimit
@@ -163,21 +163,21 @@ func (l *lifecycle) start(op string, b *Box) {
 	}
 	// The record of a box that was being woken stays for the next call, unless its
 	// owner stopped it.
-	hibernated := made.record != nil && made.data && (tomb == nil || tomb.Reason != ReasonStopped)
+	hibernated := made.lease != nil && made.hasData && (tomb == nil || tomb.Reason != ReasonStopped)
 	if hibernated {
-		l.records.notWoken(made.record, b.origin.stale)
+		l.records.notWoken(made.lease, b.origin.stale)
 	}
-	if made.record != nil {
-		l.records.release(made.record, hibernated)
+	if made.lease != nil {
+		l.records.release(made.lease, hibernated)
 	}
-	l.freed(b, hibernated)
+	l.unloadEnded(b, hibernated)
 }
 
 // makeMachine makes the machine of a box, which takes the place of replaced unless that is nil,
 // once there is room for it.
 func (l *lifecycle) makeMachine(ctx context.Context, op string, b, replaced *Box) (startedMachine, error) {
 	if err := l.awaitRoom(ctx, op, b, replaced); err != nil {
-		return startedMachine{record: b.origin.record}, err
+		return startedMachine{lease: b.origin.record}, err
 	}
 	for evictions := 0; ; {
 		made, err := l.machines.make(ctx, b)
@@ -245,9 +245,9 @@ func (l *lifecycle) publishLocked(b *Box, made startedMachine) {
 	if b.report != nil && b.report.Woken != nil && made.rescued != nil {
 		b.report.Woken.Rescued = made.rescued // no hold has it yet
 	}
-	b.disk.at = l.now()
+	b.disk.writtenAt = l.now()
 	if made.source == SourceWoken && !b.origin.stale {
-		b.disk.seq, b.disk.files = b.use.seq, b.use.seq
+		b.disk.memorySeq, b.disk.filesSeq = b.use.seq, b.use.seq
 	}
 	l.reg.started++
 	l.reg.tombstones.remove(b.key)
@@ -322,7 +322,7 @@ func (l *lifecycle) watchGuest(b *Box) {
 	stop := make(chan struct{})
 	l.wg.Go(func() {
 		select {
-		case <-b.terminated:
+		case <-b.cut:
 		case <-stop:
 		}
 		cancel()
@@ -357,13 +357,13 @@ func shown(s string) string { return visible.Line(strings.TrimSpace(clip(s, 200)
 func (l *lifecycle) watchAgent(b *Box) {
 	select {
 	case <-b.machine.Agent.Done():
-	case <-b.terminated:
+	case <-b.cut:
 		return
 	}
 	t := time.NewTimer(exitWait)
 	defer t.Stop()
 	select {
-	case <-b.terminated:
+	case <-b.cut:
 	case <-t.C:
 		detail := "the connection to its agent broke"
 		if err := b.machine.Agent.Err(); err != nil {
@@ -392,7 +392,7 @@ func (l *lifecycle) terminateLocked(b *Box, reason Reason, detail string) {
 	b.tomb = l.reg.tombstone(&b.spec, reason, detail)
 	if !starting {
 		// The last written state of a box that broke is better than nothing.
-		b.recordStays = reason.failure() && b.data
+		b.recordStays = reason.failure() && b.hasData
 	}
 	l.reg.setState(b, stateEnding)
 	l.reg.unpinAllLocked(b)
@@ -404,7 +404,7 @@ func (l *lifecycle) terminateLocked(b *Box, reason Reason, detail string) {
 	if reason == ReasonEvicted {
 		l.reg.evicted++
 	}
-	l.reg.recordExitLocked(b.tomb)
+	l.reg.buryLocked(b.tomb)
 	l.wg.Go(func() {
 		level := slog.LevelInfo
 		if reason.failure() {
@@ -431,10 +431,10 @@ func (l *lifecycle) free(b *Box, hibernated bool) {
 	if !hibernated && !l.maintainer.shareLimits(&b.spec) && !limitsEnd(tomb) {
 		keepRecord = true // a sweep, or the next call on the id, shares the limits and removes it
 	}
-	if made.record != nil {
-		l.records.release(made.record, keepRecord)
+	if made.lease != nil {
+		l.records.release(made.lease, keepRecord)
 	}
-	l.freed(b, hibernated)
+	l.unloadEnded(b, hibernated)
 }
 
 // limitsEnd reports whether the limits of the network of a box end with it: its owner has stopped
@@ -444,8 +444,8 @@ func limitsEnd(t *Tombstone) bool {
 	return t != nil && (t.Reason == ReasonStopped || t.Reason == ReasonRolledBack)
 }
 
-// freed records that nothing of a box is left in memory.
-func (l *lifecycle) freed(b *Box, hibernated bool) {
+// unloadEnded records that nothing of a box is left in memory.
+func (l *lifecycle) unloadEnded(b *Box, hibernated bool) {
 	l.reg.mu.Lock()
 	defer l.reg.mu.Unlock()
 	if hibernated {

@@ -58,8 +58,8 @@ type startedMachine struct {
 	machine *machine.Machine // nil if the start failed before there was one
 	maker   *machine.Maker   // made the machine: the box's image
 	source  Source
-	record  *snapshot.Lease // the box's; nil if it has none
-	data    bool            // the record has data; as of the last write
+	lease   *snapshot.Lease // the box's; nil if it has none
+	hasData bool            // the record has data; as of the last write
 	written time.Time       // when they were written
 	rescued *Rescue         // what the box could not bring along; nil: nothing is missing
 	ran     bool            // code had run in its interpreter before it was made
@@ -68,8 +68,8 @@ type startedMachine struct {
 
 // noteData caches the state of the record, so that no one does disk I/O under a lock.
 func (b *startedMachine) noteData() {
-	if b.record != nil {
-		b.data, b.written = b.record.Dir() != "", b.record.Meta().Written
+	if b.lease != nil {
+		b.hasData, b.written = b.lease.Dir() != "", b.lease.Meta().Written
 	}
 }
 
@@ -92,7 +92,7 @@ type machineFactory struct {
 // the box had one, and there is no machine.
 func (f *machineFactory) make(ctx context.Context, b *Box) (made startedMachine, err error) {
 	if err := f.prepareVolumes(ctx, b.key.owner); err != nil {
-		return startedMachine{record: b.origin.record}, err
+		return startedMachine{lease: b.origin.record}, err
 	}
 	if b.origin.parent != nil {
 		made, err = f.fork(ctx, b)
@@ -114,7 +114,7 @@ func (f *machineFactory) make(ctx context.Context, b *Box) (made startedMachine,
 func (f *machineFactory) makeInSlot(ctx context.Context, b *Box) (startedMachine, error) {
 	leave, err := f.startSlot(ctx, b)
 	if err != nil {
-		return startedMachine{record: b.origin.record}, err
+		return startedMachine{lease: b.origin.record}, err
 	}
 	defer leave()
 	switch o := &b.origin; {
@@ -175,7 +175,7 @@ func (f *machineFactory) fresh(ctx context.Context, c pool.Class, id string, k *
 			if err == nil || ctx.Err() != nil || !errors.Is(err, engine.ErrInvalid) {
 				return mach, SourceCold, err
 			}
-			f.log.Warn("template not usable, booting instead", logkey.Template, c.Interpreter, logkey.Flavor, c.Flavor, logkey.Error, err)
+			f.log.Warn("template not usable, booting instead", logkey.Interpreter, c.Interpreter, logkey.Flavor, c.Flavor, logkey.Error, err)
 		}
 		f.build(c)
 	}
@@ -258,7 +258,7 @@ func (f *machineFactory) wake(ctx context.Context, b *Box) (startedMachine, erro
 	// If the box continued after it was written, or an earlier wake was abandoned, another
 	// copy of it has run.
 	made, err := f.restore(ctx, b, lease.Dir(), b.origin.stale || b.origin.restored)
-	made.source, made.record, made.ran = SourceWoken, lease, b.origin.ran
+	made.source, made.lease, made.ran = SourceWoken, lease, b.origin.ran
 	if unusable(err) {
 		return f.rescue(ctx, b, lease, err)
 	}

@@ -70,7 +70,7 @@ func TestNarrow_AfterALossOnAnotherServer(t *testing.T) {
 	var removed []snapshot.Removal
 	for _, why := range []snapshot.Why{snapshot.Evicted, snapshot.Age, snapshot.Lost, snapshot.Damaged} {
 		removed = append(removed, snapshot.Removal{Why: why, Record: snapshot.Record{Meta: snapshot.Meta{
-			Class: snapshot.Box, Owner: "bob", Kind: string(KindSession), BoxID: string(why), Interpreter: "python", Flavor: "small", Limits: limits}}})
+			Purpose: snapshot.Box, Owner: "bob", Kind: string(KindSession), BoxID: string(why), Interpreter: "python", Flavor: "small", Limits: limits}}})
 	}
 	if stay, err := a.life.remember(removed); err != nil || len(stay) > 0 {
 		t.Errorf("removing records whose limits can be shared: %q, %v", stay, err)
@@ -111,7 +111,7 @@ func TestNarrow_BeforeASweepRemovesTheRecord(t *testing.T) {
 	})
 	meta := func(id string) snapshot.Meta {
 		now := f.clock.Now()
-		return snapshot.Meta{Class: snapshot.Box, Owner: "bob", Kind: string(KindSession), BoxID: id, Interpreter: "python", Flavor: "small",
+		return snapshot.Meta{Purpose: snapshot.Box, Owner: "bob", Kind: string(KindSession), BoxID: id, Interpreter: "python", Flavor: "small",
 			Limits: snapshot.NetLimits{{Of: snapshot.OfBox}}, Created: now, Used: now}
 	}
 	for _, id := range []string{"lost", "old", "old too"} {
@@ -138,7 +138,7 @@ func TestNarrow_RecordStaysUntilItsLimitsAreShared(t *testing.T) {
 	f := serverOn(t, dir, func(_ *fixture, cfg *snapshot.Config) { cfg.MaxAge = time.Hour })
 	meta := func(id string, limits snapshot.NetLimits) snapshot.Meta {
 		now := f.clock.Now()
-		return snapshot.Meta{Class: snapshot.Box, Owner: "bob", Kind: string(KindSession), BoxID: id, Interpreter: "python", Flavor: "small",
+		return snapshot.Meta{Purpose: snapshot.Box, Owner: "bob", Kind: string(KindSession), BoxID: id, Interpreter: "python", Flavor: "small",
 			Limits: limits, Created: now, Used: now}
 	}
 	for id, limits := range map[string]snapshot.NetLimits{"narrow": {{Of: snapshot.OfBox}}, "wide": nil} {
@@ -205,7 +205,7 @@ func TestNarrow_RecordOfAnEndedBoxStaysUntilItsLimitsAreShared(t *testing.T) {
 		lost := a.session(t, "bob", id)
 		a.clock.add(time.Second)
 		a.life.terminate(lost, ReasonCrashed, "as the test wants")
-		<-lost.freed
+		<-lost.unloadDone
 	}
 	if _, err := a.Stop(t.Context(), "bob", KindSession, "stopped"); err != nil {
 		t.Fatal(err)
@@ -254,7 +254,7 @@ func TestNarrow_RolledBackBoxLeavesNoRecord(t *testing.T) {
 	if _, err := f.Restore(t.Context(), "bob", KindSession, saved.ID, RestoreOptions{Into: "s"}); err != nil {
 		t.Fatal(err)
 	}
-	<-old.freed
+	<-old.unloadDone
 	if _, err := f.Stop(t.Context(), "bob", KindSession, "s"); err != nil {
 		t.Fatal(err)
 	}

@@ -93,7 +93,7 @@ func TestNarrow_ForLife(t *testing.T) {
 	f.session(t, "bob", "crashed")
 	nets.limited(t, "after a stop", "bob/crashed")
 
-	record, err := f.parts.Snapshots.Create(snapshot.Meta{Class: snapshot.Box, Owner: "bob", Kind: string(KindSession), BoxID: "killed", Interpreter: "python",
+	record, err := f.parts.Snapshots.Create(snapshot.Meta{Purpose: snapshot.Box, Owner: "bob", Kind: string(KindSession), BoxID: "killed", Interpreter: "python",
 		Flavor: "small", Stale: true, Created: f.clock.Now(), Used: f.clock.Now(), Limits: snapshot.NetLimits{{Of: snapshot.OfBox, Allow: []string{"a"}}}})
 	if err != nil {
 		t.Fatal(err)

@@ -123,9 +123,9 @@ func (b *Box) parkable(ctx context.Context, queue *callqueue.Queue, timeout, sla
 // work marks the beginning of a call's work in the box, after its wait in queues, and
 // resumes the box if it is paused. The caller must call rest if it gets no error.
 func (b *Box) work(ctx context.Context, op string) (rest func(), err error) {
-	b.working.Add(1) // before resume, so that the box is not paused again
+	b.activeCalls.Add(1) // before resume, so that the box is not paused again
 	rest = func() {
-		if b.working.Add(-1); b.parked.Load() > 0 {
+		if b.activeCalls.Add(-1); b.parked.Load() > 0 {
 			b.pauseParked()
 		}
 	}
@@ -147,7 +147,7 @@ func (b *Box) pauseParked() {
 	}
 	err := b.power.pause(b.env.base, b.machine, func() bool {
 		parked := b.parked.Load()
-		return parked > 0 && parked == b.working.Load() && !b.ended()
+		return parked > 0 && parked == b.activeCalls.Load() && !b.ended()
 	}, b.abandonFiles)
 	if err != nil && !b.ended() {
 		b.env.log.Warn("parked box not paused", logkey.Guest, b.guestID, logkey.Error, err)

@@ -107,8 +107,8 @@ n = -1000`})
 	if a.res.Duration >= timeout {
 		t.Errorf("the result counts the parked time: %v", a.res.Duration)
 	}
-	if b.power.isPaused() || b.parked.Load() != 0 || b.working.Load() != 0 {
-		t.Errorf("paused %t, %d parked of %d", b.power.isPaused(), b.parked.Load(), b.working.Load())
+	if b.power.isPaused() || b.parked.Load() != 0 || b.activeCalls.Load() != 0 {
+		t.Errorf("paused %t, %d parked of %d", b.power.isPaused(), b.parked.Load(), b.activeCalls.Load())
 	}
 }
 

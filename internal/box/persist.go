@@ -29,11 +29,11 @@ func writers() int { return min(max(2, runtime.GOMAXPROCS(0)), 8) }
 
 // diskState describes what is on disk of a box.
 type diskState struct {
-	seq   uint64        // the use after which the memory was written; 0: never
-	files uint64        // the use after which the files were stored too; 0: never
-	at    time.Time     // when the memory was last written without a call in flight, or when the box was made
-	took  time.Duration // how long writing it took the last time, without waits for a slot
-	early bool          // it was written soon after its first call, or that was tried
+	memorySeq uint64        // the use after which the memory was written; 0: never
+	filesSeq  uint64        // the use after which the files were stored too; 0: never
+	writtenAt time.Time     // when the memory was last written without a call in flight, or when the box was made
+	took      time.Duration // how long writing it took the last time, without waits for a slot
+	early     bool          // it was written soon after its first call, or that was tried
 
 	firstInCall bool      // it was first written during a call, or that was tried
 	inCall      time.Time // when the memory was last written during a call
@@ -41,10 +41,10 @@ type diskState struct {
 	waiting int                // writes that wait for the one in progress
 	abandon context.CancelFunc // ends the storing of files in that one, or the wait for it; nil: it does neither, or must store them
 
-	never    bool      // the store accepts no record of the box
-	failures int       // failed writes since the last successful one
-	full     bool      // the last write failed since the disk or the store is full
-	retry    time.Time // no write begins before; zero: any time
+	unwritable bool      // the store accepts no record of the box
+	failures   int       // failed writes since the last successful one
+	full       bool      // the last write failed since the disk or the store is full
+	retry      time.Time // no write begins before; zero: any time
 }
 
 // failedLocked records why the box could not be written.
@@ -75,9 +75,9 @@ func (l *lifecycle) write(ctx context.Context, b *Box, live bool, turn *fairslot
 	quiescent := b.power.isPaused() || live && !l.parts.Machines.Pauses()
 	l.reg.mu.Lock()
 	// Nor does a call in flight count as a use again when its code runs on.
-	clean := b.disk.seq == b.use.seq && quiescent && b.use.calls == 0
+	clean := b.disk.memorySeq == b.use.seq && quiescent && b.use.calls == 0
 	// A call in flight may be changing the files, and a later write follows it.
-	leaveFiles := clean && b.disk.files == b.use.seq || live && b.use.calls > 0
+	leaveFiles := clean && b.disk.filesSeq == b.use.seq || live && b.use.calls > 0
 	l.reg.mu.Unlock()
 	record, err := l.writeMemory(ctx, b, live, clean, turn)
 	attempted()
@@ -130,7 +130,7 @@ func (l *lifecycle) writeMemory(ctx context.Context, b *Box, live, clean bool, t
 	if err != nil {
 		l.reg.mu.Lock()
 		defer l.reg.mu.Unlock()
-		b.disk.never = errors.Is(err, snapshot.ErrInvalid)
+		b.disk.unwritable = errors.Is(err, snapshot.ErrInvalid)
 		b.failedLocked(err)
 		return nil, err
 	}
@@ -143,7 +143,7 @@ func (l *lifecycle) writeMemory(ctx context.Context, b *Box, live, clean bool, t
 	} else { // the snapshot may or may not include the effects of a call in flight
 		meta.InCall = inCall
 		prev, began := record.Dir(), false
-		err = l.records.writeMemory(ctx, record, meta, b, func(_ context.Context, dir string, room bool) {
+		err = l.records.putMemory(ctx, record, meta, b, func(_ context.Context, dir string, room bool) {
 			l.reg.mu.Lock()
 			began = b.use.seq != seq
 			l.reg.mu.Unlock()
@@ -159,18 +159,18 @@ func (l *lifecycle) writeMemory(ctx context.Context, b *Box, live, clean bool, t
 	written, data := record.Meta().Written, record.Dir() != ""
 	l.reg.mu.Lock()
 	defer l.reg.mu.Unlock()
-	b.data, b.written = data, written
+	b.hasData, b.written = data, written
 	if err != nil {
 		b.failedLocked(err)
 		return nil, err
 	}
 	if !clean {
-		b.disk.seq, b.disk.took = seq, time.Since(begun)
+		b.disk.memorySeq, b.disk.took = seq, time.Since(begun)
 		b.use.begun, b.use.worked = l.now(), 0
 		if inCall {
 			b.disk.inCall = l.now() // what the call does is written soon after its end
 		} else {
-			b.disk.at = l.now()
+			b.disk.writtenAt = l.now()
 		}
 	}
 	b.disk.failures, b.disk.retry = 0, time.Time{}
@@ -184,7 +184,7 @@ func (l *lifecycle) writeFiles(ctx context.Context, b *Box, live bool, record *s
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	l.reg.mu.Lock()
-	seq, left := b.disk.seq, live && b.disk.waiting > 0
+	seq, left := b.disk.memorySeq, live && b.disk.waiting > 0
 	if live && !left {
 		b.disk.abandon = cancel
 	}
@@ -196,14 +196,14 @@ func (l *lifecycle) writeFiles(ctx context.Context, b *Box, live bool, record *s
 	tried := !b.power.isPaused() && turn.Wait(ctx) == nil && !b.power.isPaused()
 	if tried {
 		begun := time.Now()
-		l.records.writeFiles(ctx, record, b)
+		l.records.putFiles(ctx, record, b)
 		took = time.Since(begun)
 	}
 	l.reg.mu.Lock()
 	defer l.reg.mu.Unlock()
 	b.disk.abandon = nil
 	if tried && ctx.Err() == nil { // a failure is not tried again before the next use
-		b.disk.files = seq
+		b.disk.filesSeq = seq
 	}
 	return took
 }
@@ -211,7 +211,7 @@ func (l *lifecycle) writeFiles(ctx context.Context, b *Box, live bool, record *s
 // recordOf returns the record of a box, and makes it if that failed when the box started.
 func (l *lifecycle) recordOf(b *Box) (*snapshot.Lease, error) {
 	l.reg.mu.Lock()
-	record := b.record
+	record := b.lease
 	l.reg.mu.Unlock()
 	if record != nil {
 		return record, nil
@@ -223,7 +223,7 @@ func (l *lifecycle) recordOf(b *Box) (*snapshot.Lease, error) {
 	l.reg.mu.Lock()
 	ended := !b.state.live() && b.state != stateHibernating
 	if !ended {
-		b.record = record
+		b.lease = record
 	}
 	l.reg.mu.Unlock()
 	if ended { // no other code releases it
@@ -237,7 +237,7 @@ func (l *lifecycle) recordOf(b *Box) (*snapshot.Lease, error) {
 func (b *Box) metaLocked() snapshot.Meta {
 	now := b.env.now()
 	return snapshot.Meta{
-		Class: snapshot.Box, Owner: string(b.key.owner), Kind: string(b.key.kind), BoxID: b.key.id,
+		Purpose: snapshot.Box, Owner: string(b.key.owner), Kind: string(b.key.kind), BoxID: b.key.id,
 		Name: b.name, Description: b.desc, Interpreter: string(b.interpreter), Template: b.template, Flavor: string(b.flavor), Limits: b.limits,
 		Created: b.created, Ran: b.ranLocked(), Unreported: b.unreportedLocked(),
 		// By the clock as it is now: it may have been set since, and age goes by it.
@@ -245,11 +245,11 @@ func (b *Box) metaLocked() snapshot.Meta {
 	}
 }
 
-// save writes a box that stays in memory, and reports whether that succeeded. A write
+// writeLive writes a box that stays in memory, and reports whether that succeeded. A write
 // that has begun is finished while the Manager closes: it may be all that is written of
 // the box. ctx bounds the wait for a slot, for which turn stands in the queue. For attempted see
 // write.
-func (l *lifecycle) save(ctx context.Context, b *Box, turn *fairslots.Turn, attempted func()) bool {
+func (l *lifecycle) writeLive(ctx context.Context, b *Box, turn *fairslots.Turn, attempted func()) bool {
 	l.reg.mu.Lock()
 	writable := b.machine != nil && b.canHibernateLocked()
 	l.reg.mu.Unlock()
@@ -273,6 +273,6 @@ func (l *lifecycle) flush() {
 	}
 	for _, b := range l.reg.lastUsedLocked() {
 		turn := l.records.writes.Enter(string(b.key.owner))
-		l.wg.Go(func() { l.save(l.base, b, turn, func() {}) })
+		l.wg.Go(func() { l.writeLive(l.base, b, turn, func() {}) })
 	}
 }

@@ -110,7 +110,7 @@ func (f *machineFactory) buildNow(c pool.Class) {
 	ctx, cancel := context.WithTimeout(f.base, buildTimeout)
 	defer cancel()
 	_, err := f.parts.Templates.Build(ctx, f.want(c), func(text string) {
-		f.log.Info("template", logkey.Template, c.Interpreter, logkey.Flavor, c.Flavor, logkey.Progress, text)
+		f.log.Info("template", logkey.Interpreter, c.Interpreter, logkey.Flavor, c.Flavor, logkey.Progress, text)
 	})
 	f.mu.Lock()
 	delete(f.builds, c)
@@ -122,7 +122,7 @@ func (f *machineFactory) buildNow(c pool.Class) {
 		if again { // once is enough
 			level = slog.LevelDebug
 		}
-		f.log.Log(ctx, level, "template not built; boxes are booted instead", logkey.Template, c.Interpreter, logkey.Flavor, c.Flavor, logkey.Error, err)
+		f.log.Log(ctx, level, "template not built; boxes are booted instead", logkey.Interpreter, c.Interpreter, logkey.Flavor, c.Flavor, logkey.Error, err)
 	}
 }
 

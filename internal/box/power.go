@@ -115,7 +115,7 @@ func (b *Box) resume(ctx context.Context, op string) error {
 // that a server that is killed meanwhile loses nothing of the box.
 func (b *Box) setQuiescent() {
 	b.reg.mu.Lock()
-	record, saved := b.record, b.disk.seq == b.use.seq
+	record, saved := b.lease, b.disk.memorySeq == b.use.seq
 	b.reg.mu.Unlock()
 	if record == nil || !saved {
 		return
@@ -138,7 +138,7 @@ func (b *Box) abandonFiles() {
 // clearQuiescent undoes setQuiescent before the box continues.
 func (b *Box) clearQuiescent() {
 	b.reg.mu.Lock()
-	record := b.record
+	record := b.lease
 	b.reg.mu.Unlock()
 	if record == nil {
 		return
@@ -151,7 +151,7 @@ func (b *Box) clearQuiescent() {
 // ended reports whether the box has left the registry.
 func (b *Box) ended() bool {
 	select {
-	case <-b.terminated:
+	case <-b.cut:
 		return true
 	default:
 		return false

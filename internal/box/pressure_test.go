@@ -64,7 +64,7 @@ func TestFreeHostMemory_EvictsBoxOfOwnerWithMostMemory(t *testing.T) {
 		t.Errorf("the box in use: got %+v, %v", res, err)
 	}
 	low.Store(false)
-	<-boxes["small, oldest"].freed
+	<-boxes["small, oldest"].unloadDone
 	woken, hold, err := f.Session(t.Context(), "small", SessionOptions{ID: "oldest"})
 	if err != nil {
 		t.Fatal(err)

@@ -97,20 +97,20 @@ func (recs *records) acquire(op string, r *snapshot.Record) (*snapshot.Lease, er
 	return lease, nil
 }
 
-// write writes the memory and the files of a box to a record at once. The caller has a slot of
+// put writes the memory and the files of a box to a record at once. The caller has a slot of
 // writes.
-func (recs *records) write(ctx context.Context, lease *snapshot.Lease, meta snapshot.Meta, b *Box) error {
-	return recs.writeMemory(ctx, lease, meta, b, func(ctx context.Context, dir string, room bool) {
+func (recs *records) put(ctx context.Context, lease *snapshot.Lease, meta snapshot.Meta, b *Box) error {
+	return recs.putMemory(ctx, lease, meta, b, func(ctx context.Context, dir string, room bool) {
 		if room {
 			recs.filesStored(ctx, b, recs.saveHome(ctx, b, dir))
 		}
 	})
 }
 
-// writeMemory writes the memory of a box to a record. It calls files after each snapshot that it
+// putMemory writes the memory of a box to a record. It calls files after each snapshot that it
 // takes, to store the files beside it if there is room. Where both do not fit, only the memory is
 // written. The caller has a slot of writes.
-func (recs *records) writeMemory(ctx context.Context, lease *snapshot.Lease, meta snapshot.Meta, b *Box, files func(ctx context.Context, dir string, room bool)) error {
+func (recs *records) putMemory(ctx context.Context, lease *snapshot.Lease, meta snapshot.Meta, b *Box, files func(ctx context.Context, dir string, room bool)) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	room := true
@@ -137,9 +137,9 @@ func (recs *records) writeMemory(ctx context.Context, lease *snapshot.Lease, met
 	return err
 }
 
-// writeFiles replaces the files in a record that has the memory of the box. If ctx ends, the
+// putFiles replaces the files in a record that has the memory of the box. If ctx ends, the
 // record keeps those that it has. The caller has a slot of archives.
-func (recs *records) writeFiles(ctx context.Context, lease *snapshot.Lease, b *Box) {
+func (recs *records) putFiles(ctx context.Context, lease *snapshot.Lease, b *Box) {
 	var replaced int64
 	if info, err := readHomeInfo(lease.Dir()); err == nil {
 		replaced = info.Bytes
@@ -158,7 +158,7 @@ func (recs *records) filesStored(ctx context.Context, b *Box, err error) {
 // expected returns the size of a box on disk as of its last write; 0 if that is unknown.
 func (recs *records) expected(b *Box) int64 {
 	b.reg.mu.Lock()
-	record := b.record
+	record := b.lease
 	b.reg.mu.Unlock()
 	if record == nil {
 		return 0
@@ -175,7 +175,7 @@ func (recs *records) list(op string, owner Owner, kind Kind) ([]snapshot.Record,
 		return nil, nil
 	}
 	return recs.listed(op, func(meta *snapshot.Meta) bool {
-		return meta.Class == snapshot.Box && meta.Owner == string(owner) && meta.Aside == "" && (kind == "" || meta.Kind == string(kind))
+		return meta.Purpose == snapshot.Box && meta.Owner == string(owner) && meta.Aside == "" && (kind == "" || meta.Kind == string(kind))
 	})
 }
 
@@ -217,7 +217,7 @@ func (recs *records) leasedElsewhere(op string, k key) (bool, error) {
 // set aside.
 func (recs *records) saved(op string, owner Owner) ([]snapshot.Record, error) {
 	return recs.listed(op, func(meta *snapshot.Meta) bool {
-		return (meta.Class == snapshot.Saved || meta.Aside != "") && meta.Owner == string(owner) && !meta.Written.IsZero()
+		return (meta.Purpose == snapshot.Saved || meta.Aside != "") && meta.Owner == string(owner) && !meta.Written.IsZero()
 	})
 }
 

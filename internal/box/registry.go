@@ -112,7 +112,7 @@ func (r *registry) endingForGood(record string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for b := range r.freeing {
-		if b.record != nil && b.record.ID() == record {
+		if b.lease != nil && b.lease.ID() == record {
 			return !b.recordStays
 		}
 	}
@@ -263,7 +263,7 @@ func (r *registry) drainBoxLocked(ctx context.Context, op string, b *Box) error 
 	defer t.Stop()
 	select {
 	case <-noCalls:
-	case <-b.terminated:
+	case <-b.cut:
 	case <-ctx.Done():
 		return b.cancelled(op, context.Cause(ctx))
 	case <-t.C:
@@ -341,19 +341,19 @@ func (r *registry) tombstone(sp *spec, reason Reason, detail string) *Tombstone 
 		Interpreter: sp.interpreter, Template: sp.template, Flavor: sp.flavor, Limits: sp.limits}
 }
 
-// recordExitLocked remembers a box that is gone for good.
-func (r *registry) recordExitLocked(t *Tombstone) {
+// buryLocked remembers a box that is gone for good.
+func (r *registry) buryLocked(t *Tombstone) {
 	r.ended[t.Reason]++
 	r.tombstones.add(t)
 }
 
-// recordExit remembers a box that is gone for good, unless a box of that key is in
+// bury remembers a box that is gone for good, unless a box of that key is in
 // memory.
-func (r *registry) recordExit(t *Tombstone) {
+func (r *registry) bury(t *Tombstone) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.boxes[t.key()] == nil {
-		r.recordExitLocked(t)
+		r.buryLocked(t)
 	}
 	r.changed.broadcast()
 }

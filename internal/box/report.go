@@ -1,12 +1,12 @@
 package box
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
+	"github.com/glovebox-dev/glovebox/internal/plainjson"
 )
 
 // report says how a box came into memory, and what was lost before. It stays with the box
@@ -121,11 +121,8 @@ func (b *Box) unreportedLocked() string {
 // encode returns the losses as JSON, without escapes for HTML: those would be escaped
 // again in the record.
 func (r *report) encode() string {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	_ = enc.Encode(r) // cannot fail: strings, numbers and valid times only
-	return string(bytes.TrimSpace(b.Bytes()))
+	b, _ := plainjson.Marshal(r) // cannot fail: strings, numbers and valid times only
+	return string(b)
 }
 
 // brief returns the report with short texts.

@@ -66,7 +66,7 @@ func mismatch(err error) string {
 // memory that the version or image that wrote it can still restore.
 func (f *machineFactory) rescue(ctx context.Context, b *Box, lease *snapshot.Lease, cause error) (startedMachine, error) {
 	made, err := f.freshWithFiles(ctx, b, lease.Dir(), cause)
-	made.record = lease
+	made.lease = lease
 	if err != nil {
 		return made, err
 	}
@@ -76,7 +76,7 @@ func (f *machineFactory) rescue(ctx context.Context, b *Box, lease *snapshot.Lea
 		meta.Stale = true
 		return made, lease.Update(meta)
 	}
-	made.record = f.recordFiles(ctx, b, lease.Dir(), made.rescued)
+	made.lease = f.recordFiles(ctx, b, lease.Dir(), made.rescued)
 	meta := lease.Meta()
 	meta.Aside = clip(made.rescued.Why, 1000)
 	if err := lease.Update(meta); err != nil {

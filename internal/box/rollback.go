@@ -66,7 +66,7 @@ func (l *lifecycle) replace(ctx context.Context, op string, old, b *Box) error {
 	begun := time.Now()
 	made, err := l.makeMachine(ctx, op, b, old)
 	if err == nil {
-		made.record = l.records.create(b)
+		made.lease = l.records.create(b)
 	}
 	made.noteData()
 	l.reg.mu.Lock()
@@ -85,8 +85,8 @@ func (l *lifecycle) replace(ctx context.Context, op string, old, b *Box) error {
 		if made.machine != nil {
 			l.discardMachine(made)
 		}
-		if made.record != nil {
-			l.records.release(made.record, false)
+		if made.lease != nil {
+			l.records.release(made.lease, false)
 		}
 		l.reg.mu.Lock()
 		return err

@@ -55,7 +55,7 @@ func (b *Box) Run(ctx context.Context, req RunRequest) (_ *RunResult, failed err
 	}
 	defer end()
 	k := b.kernel(lang)
-	if err := k.runs.Enter(ctx, b.terminated); err != nil {
+	if err := k.runs.Enter(ctx, b.cut); err != nil {
 		return nil, b.queueError(op, err)
 	}
 	defer k.runs.Leave()

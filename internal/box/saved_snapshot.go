@@ -72,7 +72,7 @@ func (m *Manager) SaveSnapshot(ctx context.Context, owner Owner, kind Kind, id s
 func (m *Manager) saveSnapshot(ctx context.Context, op string, b *Box, opts SnapshotOptions) (SavedSnapshot, error) {
 	owner := b.key.owner
 	meta := snapshot.Meta{
-		Class: snapshot.Saved, Owner: string(owner), Kind: string(b.key.kind), BoxID: b.key.id, Name: opts.Name, Description: opts.Description,
+		Purpose: snapshot.Saved, Owner: string(owner), Kind: string(b.key.kind), BoxID: b.key.id, Name: opts.Name, Description: opts.Description,
 		Interpreter: string(b.interpreter), Template: b.template, Flavor: string(b.flavor), Limits: b.limits, Created: m.now(), Used: m.now(),
 	}
 	lease, err := m.parts.Snapshots.Create(meta)
@@ -89,7 +89,7 @@ func (m *Manager) saveSnapshot(ctx context.Context, op string, b *Box, opts Snap
 		m.reg.mu.Lock()
 		meta.Ran = b.ranLocked()
 		m.reg.mu.Unlock()
-		return m.records.write(ctx, lease, meta, b)
+		return m.records.put(ctx, lease, meta, b)
 	})
 	if err != nil {
 		m.records.release(lease, false)

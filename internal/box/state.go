@@ -71,14 +71,14 @@ var transitions = []struct {
 }
 
 // next has a bit for each state that may follow.
-var next = func() (next [numStates]uint16) {
+var successors = func() (next [numStates]uint16) {
 	for _, t := range transitions {
 		next[t.from] |= 1 << t.to
 	}
 	return next
 }()
 
-func (s state) mayBecome(to state) bool { return next[s]&(1<<to) != 0 }
+func (s state) mayBecome(to state) bool { return successors[s]&(1<<to) != 0 }
 
 // starting reports whether the machine is being made or restored.
 func (s state) starting() bool { return s == stateStarting || s == stateWaking }
@@ -117,8 +117,8 @@ func (r *registry) setState(b *Box, to state) {
 	case to.live() && from == stateHibernating:
 		delete(r.freeing, b)
 		r.boxes[b.key] = b
-		close(b.freed)
-		b.freed = make(chan struct{})
+		close(b.unloadDone)
+		b.unloadDone = make(chan struct{})
 	case to.live() && !from.live():
 		r.boxes[b.key] = b
 	case to.freeing() && from.live():
@@ -126,7 +126,7 @@ func (r *registry) setState(b *Box, to state) {
 		r.freeing[b] = struct{}{}
 	case to.final():
 		delete(r.freeing, b)
-		close(b.freed)
+		close(b.unloadDone)
 	}
 	// An idle box that is being hibernated may stay.
 	if idle := from == stateReady || from == statePaused; to.final() || to.freeing() && !(to == stateHibernating && idle) {

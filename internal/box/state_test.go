@@ -215,10 +215,10 @@ func (h *history) note(r *registry, b *Box, from, to state) {
 	if _, got := r.freeing[b]; got != to.freeing() {
 		fail("among those being freed: %t", got)
 	}
-	if got := closed(b.terminated); got != !to.live() && to != stateHibernating {
+	if got := closed(b.cut); got != !to.live() && to != stateHibernating {
 		fail("told that it has ended: %t", got)
 	}
-	if got := closed(b.freed); got != to.final() {
+	if got := closed(b.unloadDone); got != to.final() {
 		fail("told that it is freed: %t", got)
 	}
 	if got := closed(b.ready); got == (to.starting() || to == stateEnding && !b.hasStarted) {
@@ -334,7 +334,7 @@ func act(ctx context.Context, f *fixture, snaps *snapEngine, r *rand.Rand) {
 			f.reg.mu.Lock()
 			seq := b.use.seq
 			f.reg.mu.Unlock()
-			if f.maintainer.save(b) {
+			if f.maintainer.writeIfDue(b) {
 				b.pause(short, seq)
 			}
 		}
@@ -413,7 +413,7 @@ func walkRareTransitions(t *testing.T, h *history) {
 		t.Fatal(err)
 	}
 	f.life.terminate(b, ReasonCrashed, "as the test wants") // its record stays
-	<-b.freed
+	<-b.unloadDone
 	if got := f.List("", KindSession); len(got) != 1 || got[0].State != StateHibernated {
 		t.Errorf("after a crash: got %+v, want the box as it was written", got)
 	}
@@ -511,7 +511,7 @@ func walkRareTransitions(t *testing.T, h *history) {
 	}
 	f.life.terminate(crashing, ReasonCrashed, "as the test wants")
 	inFlight()
-	<-crashing.freed
+	<-crashing.unloadDone
 
 	last := f.session(t, "", "last")
 	cut, err := last.begin(t.Context(), "test")
@@ -531,7 +531,7 @@ func walkRareTransitions(t *testing.T, h *history) {
 func (f *fixture) evict(t *testing.T, b *Box) {
 	t.Helper()
 	f.reg.mu.Lock()
-	freed := b.freed
+	freed := b.unloadDone
 	f.life.unloadLocked(b, ReasonEvicted, "as the test wants")
 	f.reg.mu.Unlock()
 	<-freed

@@ -47,7 +47,7 @@ func (l *lifecycle) stop(ctx context.Context, op string, k key) (b *Box, leaving
 	}
 	if b == nil {
 		if hibernating := l.reg.returningLocked(k); hibernating != nil {
-			leaving = hibernating.freed
+			leaving = hibernating.unloadDone
 		}
 		return nil, leaving, nil
 	}
@@ -61,7 +61,7 @@ func (l *lifecycle) stop(ctx context.Context, op string, k key) (b *Box, leaving
 		}
 	}
 	l.terminateLocked(b, ReasonStopped, "")
-	return b, b.freed, nil
+	return b, b.unloadDone, nil
 }
 
 // stopHibernated removes a hibernated box.
@@ -88,7 +88,7 @@ func (m *Manager) stopHibernated(op string, k key) (bool, error) {
 	default:
 		return true, &Error{Code: CodeInternal, Op: op, Msg: fmt.Sprintf("Failed to remove the hibernated %s %s", k.kind, clip(k.id, maxID)), Err: err, Context: k.details()}
 	}
-	m.reg.recordExit(m.reg.tombstone(endedSpec(r), ReasonStopped, ""))
+	m.reg.bury(m.reg.tombstone(endedSpec(r), ReasonStopped, ""))
 	return true, nil
 }
 
@@ -156,7 +156,7 @@ func (l *lifecycle) remember(removed []snapshot.Removal) (stay []string, err err
 			stay = append(stay, d.record)
 			continue
 		}
-		l.reg.recordExit(t)
+		l.reg.bury(t)
 		l.log.Info("hibernated box removed", logkey.Kind, t.Kind, logkey.Box, t.ID, logkey.Reason, t.Reason, logkey.Detail, t.Detail)
 	}
 	return stay, err
@@ -165,7 +165,7 @@ func (l *lifecycle) remember(removed []snapshot.Removal) (stay []string, err err
 // departing returns the tombstone of the box whose record is about to be removed, nil if no box
 // goes with the record.
 func (l *lifecycle) departing(r *snapshot.Removal) *Tombstone {
-	if r.Class != snapshot.Box {
+	if r.Purpose != snapshot.Box {
 		return nil
 	}
 	if r.Aside != "" { // the box continues elsewhere

@@ -18,7 +18,7 @@ func crashed(t *testing.T, f *fixture) {
 	t.Helper()
 	b := f.session(t, "bob", "x")
 	run(t, b, "x = 1")
-	if !f.life.save(t.Context(), b, f.records.writes.Enter("bob"), func() {}) {
+	if !f.life.writeLive(t.Context(), b, f.records.writes.Enter("bob"), func() {}) {
 		t.Fatal("the box was not written")
 	}
 	f.clock.add(time.Second)

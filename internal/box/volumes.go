@@ -67,11 +67,11 @@ func (l *lifecycle) reviseVolumesLocked(b *Box, want []engine.Mount) {
 	case !b.state.live():
 	case len(over) > 0:
 		detail := fmt.Sprintf("the volume %s is over its quota, and boxes may only read it now", strings.Join(over, " and "))
-		if b.revised != "" { // it could not be hibernated, and still writes
+		if b.quotaDetail != "" { // it could not be hibernated, and still writes
 			l.terminateLocked(b, ReasonEvicted, detail)
 			return
 		}
-		b.revised = detail
+		b.quotaDetail = detail
 		l.unloadLocked(b, ReasonEvicted, detail)
 	case len(within) > 0 && b.use.calls == 0 && len(b.use.pins) == 0 && (b.state == stateReady || b.state == statePaused):
 		l.unloadLocked(b, ReasonEvicted, fmt.Sprintf("the volume %s is within its quota, and boxes may write to it again", strings.Join(within, " and ")))
@@ -80,7 +80,7 @@ func (l *lifecycle) reviseVolumesLocked(b *Box, want []engine.Mount) {
 
 // endedForQuota reports whether t is about the end of the box for a volume over its quota.
 func (b *Box) endedForQuota(t *Tombstone) bool {
-	return b.revised != "" && strings.HasPrefix(t.Detail, b.revised)
+	return b.quotaDetail != "" && strings.HasPrefix(t.Detail, b.quotaDetail)
 }
 
 // quotaHint follows the hint of an error about such a box.

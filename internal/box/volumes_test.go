@@ -49,7 +49,7 @@ func TestGone_OverQuota(t *testing.T) {
 				})
 				revise() // the next scan
 			}
-			<-b.terminated
+			<-b.cut
 			f.reg.mu.Lock()
 			defer f.reg.mu.Unlock()
 			got := b.goneLocked("test")

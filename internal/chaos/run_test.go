@@ -612,7 +612,7 @@ func (f *follower) Handle(_ context.Context, rec slog.Record) error {
 	}
 	var b strings.Builder
 	for _, k := range slices.Sorted(maps.Keys(attrs)) {
-		if k != logkey.Kind && k != logkey.Box && k != logkey.Template && k != logkey.Flavor {
+		if k != logkey.Kind && k != logkey.Box && k != logkey.Interpreter && k != logkey.Flavor {
 			fmt.Fprintf(&b, " %s=%s", k, attrs[k])
 		}
 	}

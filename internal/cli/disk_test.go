@@ -32,7 +32,7 @@ func TestDiskPolicy_ShareOfSnapshots(t *testing.T) {
 	expect(50, 20)
 	expect(5, 0)
 
-	meta := snapshot.Meta{Class: snapshot.Box, Owner: "a", Kind: "session", BoxID: "b"}
+	meta := snapshot.Meta{Purpose: snapshot.Box, Owner: "a", Kind: "session", BoxID: "b"}
 	c, err := store.Create(meta)
 	if err != nil {
 		t.Fatal(err)

@@ -6,11 +6,10 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/netip"
-	"strings"
 
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/server/auth"
+	"github.com/glovebox-dev/glovebox/mcpkit/outbound/address"
 )
 
 // security is the access control and TLS of an HTTP server.
@@ -101,7 +100,7 @@ func (s *security) listener(ln net.Listener) net.Listener {
 func checkBind(cfg *config.Config, abuse string) error {
 	var why, hint string
 	switch {
-	case cfg.InsecureBind || isLoopback(cfg.Host):
+	case cfg.InsecureBind || address.IsLoopback(cfg.Host):
 		return nil
 	case !cfg.Auth():
 		why = fmt.Sprintf("without authentication, anyone who can reach it could %s", abuse)
@@ -125,14 +124,6 @@ func checkTokens(cfg *config.Config) error {
 	}
 	_, _, err := auth.ReadTokens(cfg.TokensFile)
 	return withHint(err, hintAuth)
-}
-
-func isLoopback(host string) bool {
-	if strings.EqualFold(host, "localhost") {
-		return true
-	}
-	addr, err := netip.ParseAddr(strings.Trim(host, "[]"))
-	return err == nil && addr.IsLoopback()
 }
 
 var errNoTokensFile = errors.New("no tokens file")

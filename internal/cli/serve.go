@@ -12,6 +12,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/cli/help"
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/logkey"
+	"github.com/glovebox-dev/glovebox/mcpkit/outbound/address"
 )
 
 // closeTimeout bounds hibernating the boxes after the last call: 100 of them, two at a
@@ -105,7 +106,7 @@ func (a *app) serve(ctx context.Context, cfg *config.Config, notes []string, loa
 		return err
 	}
 	defer closeLog()
-	if cfg.Tools != "" && cfg.InsecureBind && overHTTP && !isLoopback(cfg.Host) {
+	if cfg.Tools != "" && cfg.InsecureBind && overHTTP && !address.IsLoopback(cfg.Host) {
 		log.Warn("everyone who reaches the address can use the MCP servers of --tools, with your logins", logkey.Endpoint, cfg.Host)
 	}
 	// A client over standard input kills a server that does not stop within seconds. A user at a

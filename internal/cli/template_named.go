@@ -266,7 +266,7 @@ func firstLine(s string) string {
 
 // findSnapshot finds a saved snapshot by its id or unique name.
 func findSnapshot(s *snapshot.Store, name string) (*snapshot.Record, error) {
-	found, err := s.List(func(m *snapshot.Meta) bool { return m.Class == snapshot.Saved && !m.Written.IsZero() })
+	found, err := s.List(func(m *snapshot.Meta) bool { return m.Purpose == snapshot.Saved && !m.Written.IsZero() })
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/glovebox-dev/glovebox/internal/gateway/pin"
+	"github.com/glovebox-dev/glovebox/internal/plainjson"
 )
 
 // A Decision is what the policy says of a tool.
@@ -121,13 +122,7 @@ func Canonical(value json.RawMessage) (json.RawMessage, error) {
 	if _, err := dec.Token(); err != io.EOF {
 		return nil, errors.New("more than one value")
 	}
-	var out bytes.Buffer
-	enc := json.NewEncoder(&out)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil
+	return plainjson.Marshal(v)
 }
 
 // ParseRule parses a rule for people: the decision, a pattern of servers and, if the rule

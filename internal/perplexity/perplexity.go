@@ -12,7 +12,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -26,6 +25,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/glovebox-dev/glovebox/internal/logkey"
+	"github.com/glovebox-dev/glovebox/internal/plainjson"
 )
 
 // A Mode selects the API for answers. Searches use the same API in every mode.
@@ -141,13 +141,11 @@ func (c *Client) official() bool { return "https://"+c.base.Host+c.base.Path == 
 // post sends a request and returns the response, whose status is 200. The caller closes
 // the body. Other errors than those of ctx are *Error.
 func (c *Client) post(ctx context.Context, path string, body any) (*http.Response, error) {
-	var data bytes.Buffer
-	enc := json.NewEncoder(&data)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(body); err != nil {
+	data, err := plainjson.Marshal(body)
+	if err != nil {
 		return nil, fmt.Errorf("encode request of the search API: %w", err)
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base.String()+path, &data)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base.String()+path, bytes.NewReader(data))
 	if err != nil {
 		return nil, fmt.Errorf("make request of the search API: %w", err)
 	}

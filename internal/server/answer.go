@@ -105,7 +105,7 @@ func (s *Server) fits(ctx context.Context, bytes int64) error {
 
 // tooManyAnswers returns the error in place of an answer of so many bytes, and logs it now and then.
 func (s *Server) tooManyAnswers(p party, bytes int64) *jsonrpc.Error {
-	s.unread.Do(func() {
+	s.warnUnread.Do(func() {
 		s.log.Warn("answer not sent: its client does not read the answers that it has, or asks for too many at once", logkey.Who, p.owner, logkey.Bytes, bytes)
 	})
 	return tools.TooManyAnswers(int(bytes), int(s.answers.clamp(p, math.MaxInt64)))

@@ -114,7 +114,7 @@ func bearer(r *http.Request, allowBasic bool) (token string, given bool) {
 func (s *Server) refuseUnauthenticated(w http.ResponseWriter, r *http.Request, allowBasic bool, err error) {
 	c := callerIn(r)
 	// The limit slows down guessing.
-	if wait := s.unauthenticated.take(network(c.remote), 1, time.Now()); wait > 0 {
+	if wait := s.unauthenticatedRate.take(network(c.remote), 1, time.Now()); wait > 0 {
 		s.refuseRate(w, r, nil, wait, "Too many requests without a token that is known")
 		return
 	}

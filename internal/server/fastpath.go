@@ -1,7 +1,6 @@
 package server
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -12,6 +11,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/glovebox-dev/glovebox/internal/plainjson"
 	"github.com/glovebox-dev/glovebox/internal/revision"
 	"github.com/glovebox-dev/glovebox/internal/server/envelope"
 )
@@ -107,13 +107,11 @@ func repeated(ctx context.Context, result mcp.Result) bool {
 
 // encode encodes a result as the SDK does.
 func encode(v any) ([]byte, error) {
-	var buf bytes.Buffer
-	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
+	b, err := plainjson.Marshal(v)
+	if err != nil {
 		return nil, fmt.Errorf("encode result: %w", err)
 	}
-	return bytes.TrimSuffix(buf.Bytes(), []byte("\n")), nil
+	return b, nil
 }
 
 // directKey marks the contexts of direct calls.

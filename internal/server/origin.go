@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+
+	"github.com/glovebox-dev/glovebox/mcpkit/outbound/address"
 )
 
 // hostAllowed reports whether the Host header names this server, which keeps out web
@@ -19,7 +21,7 @@ func (s *Server) hostAllowed(r *http.Request) bool {
 	if r.URL.Path == "/health" || r.URL.Path == "/ready" {
 		return true
 	}
-	if loopbackHost(host) || slices.Contains(s.opts.AllowedHosts, host) {
+	if address.IsLoopback(host) || slices.Contains(s.opts.AllowedHosts, host) {
 		return true
 	}
 	if u, err := url.Parse(s.opts.PublicURL); err == nil && u.Host != "" && strings.EqualFold(u.Host, host) {
@@ -32,7 +34,7 @@ func (s *Server) hostAllowed(r *http.Request) bool {
 		return false
 	}
 	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-	if ok && loopbackHost(local.String()) {
+	if ok && address.IsLoopback(local.String()) {
 		return false
 	}
 	return !ok || s.opts.Auth != nil || isAddress(host)
@@ -55,22 +57,9 @@ func (s *Server) originAllowed(origin string) bool {
 		return true
 	}
 	u, err := url.Parse(origin)
-	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && loopbackHost(u.Host)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && address.IsLoopback(u.Host)
 }
 
 func (s *Server) originListed(origin string) bool {
 	return slices.Contains(s.opts.AllowedOrigins, strings.ToLower(origin))
-}
-
-func loopbackHost(hostport string) bool {
-	host := hostport
-	if h, _, err := net.SplitHostPort(hostport); err == nil {
-		host = h
-	}
-	host = strings.Trim(host, "[]")
-	if strings.EqualFold(host, "localhost") {
-		return true
-	}
-	addr, err := netip.ParseAddr(host)
-	return err == nil && addr.Unmap().IsLoopback()
 }

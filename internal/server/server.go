@@ -55,19 +55,19 @@ const title = "Glovebox"
 
 // A Server serves one catalogue over any number of transports at once.
 type Server struct {
-	opts            Options
-	log             *slog.Logger
-	mcp             *mcp.Server
-	caps            mcp.ServerCapabilities // that the server declares
-	calls           calls
-	offer           tools.Offer                 // of the catalogue
-	names           []string                    // of the tools, sorted
-	readOnly        map[string]bool             // tools without effects
-	withoutCode     map[string]*mcp.Tool        // definitions that differ without code mode; nil of its own tools
-	rate            *rates                      // of all requests, by owner or address
-	unauthenticated *rates                      // of requests without a valid token, by address
-	refusedLines    *loglimit.Table[refusalKey] // of the audit log
-	quota           budget                      // calls of tools that run
+	opts                Options
+	log                 *slog.Logger
+	mcp                 *mcp.Server
+	caps                mcp.ServerCapabilities // that the server declares
+	calls               calls
+	offer               tools.Offer                 // of the catalogue
+	names               []string                    // of the tools, sorted
+	readOnly            map[string]bool             // tools without effects
+	withoutCode         map[string]*mcp.Tool        // definitions that differ without code mode; nil of its own tools
+	rate                *rates                      // of all requests, by owner or address
+	unauthenticatedRate *rates                      // of requests without a valid token, by address
+	refusedLines        *loglimit.Table[refusalKey] // of the audit log
+	quota               budget                      // calls of tools that run
 
 	handlers map[string]mcp.ToolHandler  // of direct calls, by name
 	headers  map[string][]argumentHeader // by tool, of those that never change
@@ -87,7 +87,7 @@ type Server struct {
 	polls         budget      // requests about tasks
 	bodies        budget      // bytes of bodies in memory, except small ones
 	answers       budget      // bytes of answers that are being written, except small ones
-	unread        rate.Sometimes
+	warnUnread    rate.Sometimes
 	streams       budget // GET and subscription streams over HTTP
 	replay        *replay
 	forwards      *http.Transport // to other servers
@@ -127,7 +127,7 @@ func New(opts Options) *Server {
 	opts.Limits = opts.Limits.withDefaults()
 	s := &Server{opts: opts, offer: offer, log: opts.Log, stopping: make(chan struct{}), readOnly: make(map[string]bool), withoutCode: make(map[string]*mcp.Tool)}
 	s.rate = newRates(opts.Limits.Rate, opts.Limits.Burst)
-	s.unauthenticated = newRates(unauthenticatedRate, unauthenticatedBurst)
+	s.unauthenticatedRate = newRates(unauthenticatedRate, unauthenticatedBurst)
 	s.lookups = newLookups()
 	s.refusedLines = loglimit.NewTable[refusalKey](refusedLineBurst, maxRates)
 	s.openBudgets()
@@ -217,7 +217,7 @@ func (s *Server) openBudgets() {
 	s.bodies.each = half(s.bodies.all)
 	s.answers.all = l.Answers
 	s.answers.each = half(s.answers.all)
-	s.unread.Interval = warnInterval
+	s.warnUnread.Interval = warnInterval
 	s.connections = connections{limit: l.Connections, log: s.log}
 	// With HTTP/2 there may be more requests in flight than connections: those that the
 	// other limits allow, and bodies that are being read.

@@ -79,7 +79,7 @@ func (ss *sessions) reserve(p party) (release func(), exceeded excess) {
 		count(of, n)
 		all += n
 	}
-	own := func(s *mcpSession) bool { return s.party == p && s.rested() }
+	own := func(s *mcpSession) bool { return s.party == p && s.idleLongEnough() }
 	more := func(s *mcpSession) int { return owners[s.party.owner] - owners[p.owner] }
 	switch {
 	case ss.each > 0 && p.reader && mine >= int(half(int64(ss.each))):
@@ -87,7 +87,7 @@ func (ss *sessions) reserve(p party) (release func(), exceeded excess) {
 			return nil, ownerExcess
 		}
 	case ss.each > 0 && owners[p.owner] >= ss.each:
-		if !ss.evictLocked(p.evicts(func(s *mcpSession) bool { return s.party.owner == p.owner })) && !ss.evictLocked(own) {
+		if !ss.evictLocked(p.evictable(func(s *mcpSession) bool { return s.party.owner == p.owner })) && !ss.evictLocked(own) {
 			return nil, ownerExcess
 		}
 	case all < ss.limit:
@@ -95,9 +95,9 @@ func (ss *sessions) reserve(p party) (release func(), exceeded excess) {
 	// would still have more sessions than this one makes room even if it was in use just now: else
 	// the owner that begins sessions fastest has all of them. Readers evict none of their owner's
 	// others, but those of other owners: else few owners would keep the readers of all others out.
-	case ss.evictLocked(p.evicts(func(s *mcpSession) bool { return s.party.owner == p.owner || more(s) > 1 })):
+	case ss.evictLocked(p.evictable(func(s *mcpSession) bool { return s.party.owner == p.owner || more(s) > 1 })):
 	case ss.evictLocked(own):
-	case ss.evictLocked(func(s *mcpSession) bool { return more(s) > 0 && s.rested() }):
+	case ss.evictLocked(func(s *mcpSession) bool { return more(s) > 0 && s.idleLongEnough() }):
 	case ss.evictLocked(func(s *mcpSession) bool { return more(s) > 1 }):
 	default:
 		return nil, totalExcess
@@ -112,15 +112,15 @@ func (ss *sessions) reserve(p party) (release func(), exceeded excess) {
 	}, noExcess
 }
 
-// evicts returns which of the sessions that match are evicted for a party although they were in
+// evictable returns which of the sessions that match are evicted for a party although they were in
 // use just now: those of readers, for others.
-func (p party) evicts(match func(*mcpSession) bool) func(*mcpSession) bool {
+func (p party) evictable(match func(*mcpSession) bool) func(*mcpSession) bool {
 	return func(s *mcpSession) bool { return !p.reader && s.party.reader && match(s) }
 }
 
-// rested reports whether the session has been idle for so long that its client is probably
+// idleLongEnough reports whether the session has been idle for so long that its client is probably
 // not about to use it.
-func (sess *mcpSession) rested() bool { return time.Since(sess.since) >= restBeforeEviction }
+func (sess *mcpSession) idleLongEnough() bool { return time.Since(sess.since) >= restBeforeEviction }
 
 // evictLocked ends the session that has been idle longest of those that match, or in its place one of its
 // owner's readers.

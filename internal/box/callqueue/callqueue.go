@@ -131,7 +131,7 @@ type gate struct {
 }
 
 // always is a closed channel.
-var always = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
+var closedChan = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
 // opened and closed return channels that are closed once the gate is in that state.
 func (g *gate) opened() <-chan struct{} { return g.is(true) }
@@ -142,7 +142,7 @@ func (g *gate) is(open bool) <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.open == open {
-		return always
+		return closedChan
 	}
 	if g.change == nil {
 		g.change = make(chan struct{})

@@ -238,7 +238,7 @@ func (c *Catalog) Details(id string) (Details, error) {
 // from the replaced template live on. After an error nothing has changed.
 func (c *Catalog) Put(ctx context.Context, t Template, d Details, estimate int64, write func(ctx context.Context, dir string) error) (Template, error) {
 	lease, err := c.named.Create(snapshot.Meta{
-		Class: snapshot.Saved, Kind: kind, Owner: t.Owner, Name: t.Name, Description: t.Description, Interpreter: t.Base, Flavor: t.Flavor, Limits: t.Limits,
+		Purpose: snapshot.Saved, Kind: kind, Owner: t.Owner, Name: t.Name, Description: t.Description, Interpreter: t.Base, Flavor: t.Flavor, Limits: t.Limits,
 	})
 	if err != nil {
 		return Template{}, fmt.Errorf("add template %q: %w", t.Name, err)
@@ -258,7 +258,7 @@ func (c *Catalog) Put(ctx context.Context, t Template, d Details, estimate int64
 		return Template{}, fmt.Errorf("add template %q: %w", t.Name, err)
 	}
 	if err := c.removeOlder(added); err != nil { // the next Put tries again
-		c.log.Warn("replaced template not removed", logkey.Template, t.Name, logkey.Error, err)
+		c.log.Warn("replaced template not removed", logkey.Interpreter, t.Name, logkey.Error, err)
 	}
 	return added, nil
 }

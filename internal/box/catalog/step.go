@@ -41,7 +41,7 @@ func (c *Catalog) touch(id string) {
 // PutStep caches the snapshot of a machine after a step. write is as for Put. Less used
 // steps are evicted for it.
 func (c *Catalog) PutStep(ctx context.Context, key string, estimate int64, write func(ctx context.Context, dir string) error) error {
-	lease, err := c.steps.Create(snapshot.Meta{Class: snapshot.Box, Kind: "step", Name: key})
+	lease, err := c.steps.Create(snapshot.Meta{Purpose: snapshot.Box, Kind: "step", Name: key})
 	if err != nil {
 		return fmt.Errorf("cache step: %w", err)
 	}

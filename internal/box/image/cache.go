@@ -89,22 +89,7 @@ func (c *cache) save() error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(c.file), 0o700); err != nil {
-		return err
-	}
-	temp, err := os.CreateTemp(filepath.Dir(c.file), ".interpreters-")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(temp.Name()) // gone already if it was renamed
-	_, err = temp.Write(b)
-	if errClose := temp.Close(); err == nil {
-		err = errClose
-	}
-	if err != nil {
-		return err
-	}
-	return os.Rename(temp.Name(), c.file)
+	return replaceFile(c.file, b)
 }
 
 // markOf changes when the interpreter that file leads to may have changed. Shims

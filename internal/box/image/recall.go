@@ -76,25 +76,30 @@ func (img *Image) Remember(stateDir string) error {
 	if have, err := os.ReadFile(path); err == nil && string(have) == string(b) {
 		return nil
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return fmt.Errorf("remember image: %w", err)
-	}
-	temp, err := os.CreateTemp(filepath.Dir(path), ".image-")
-	if err != nil {
-		return fmt.Errorf("remember image: %w", err)
-	}
-	defer os.Remove(temp.Name()) // gone already if it was renamed
-	_, err = temp.Write(b)
-	if errClose := temp.Close(); err == nil {
-		err = errClose
-	}
-	if err == nil {
-		err = os.Rename(temp.Name(), path)
-	}
-	if err != nil {
+	if err := replaceFile(path, b); err != nil {
 		return fmt.Errorf("remember image: %w", err)
 	}
 	return nil
+}
+
+// replaceFile writes a file of the state directory in place of another, and makes its directory.
+func replaceFile(path string, data []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	temp, err := os.CreateTemp(filepath.Dir(path), ".new-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(temp.Name()) // gone already if it was renamed
+	_, err = temp.Write(data)
+	if errClose := temp.Close(); err == nil {
+		err = errClose
+	}
+	if err != nil {
+		return err
+	}
+	return os.Rename(temp.Name(), path)
 }
 
 // CheckShown returns an error if Recall would not use the image, since its directory shows more of

@@ -174,7 +174,7 @@ func (p *Pool) logReady(c *class, m *machine.Machine, took time.Duration) {
 		c.filled, c.streak, c.warned, c.cause = true, 0, false, nil
 	}
 	p.mu.Unlock()
-	log := p.cfg.Log.With(logkey.Template, c.id.Interpreter, logkey.Flavor, c.id.Flavor, logkey.Size, p.cfg.Size)
+	log := p.cfg.Log.With(logkey.Interpreter, c.id.Interpreter, logkey.Flavor, c.id.Flavor, logkey.Size, p.cfg.Size)
 	level := slog.LevelInfo
 	if !first { // later ones accompany every box that starts
 		level = slog.LevelDebug
@@ -220,7 +220,7 @@ func (p *Pool) fail(c *class, err error) {
 	wait := c.retry.Sub(p.cfg.Now())
 	p.changeLocked()
 	p.mu.Unlock()
-	p.cfg.Log.Log(p.base, level, "pool instance could not be created, retrying", logkey.Template, c.id.Interpreter, logkey.Flavor, c.id.Flavor,
+	p.cfg.Log.Log(p.base, level, "pool instance could not be created, retrying", logkey.Interpreter, c.id.Interpreter, logkey.Flavor, c.id.Flavor,
 		logkey.Error, err, logkey.Retry, wait.Round(time.Millisecond))
 }
 
@@ -280,7 +280,7 @@ func (p *Pool) recordLossLocked(c *class, m *instance, cause error) {
 			cause = exitError(exit)
 		}
 		p.cfg.Log.Warn("pool instance ended while it waited, replacing it", logkey.Guest, m.ID,
-			logkey.Template, c.id.Interpreter, logkey.Flavor, c.id.Flavor, logkey.Error, cause)
+			logkey.Interpreter, c.id.Interpreter, logkey.Flavor, c.id.Flavor, logkey.Error, cause)
 		p.retire(m)
 	})
 }

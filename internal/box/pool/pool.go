@@ -127,7 +127,7 @@ func (p *Pool) Start(ids []Class) {
 	for i, id := range ids {
 		if !slices.Contains(ids[:i], id) {
 			classes = append(classes, &class{id: id, begun: p.cfg.Now()})
-			p.cfg.Log.Info("pool begins to fill", logkey.Template, id.Interpreter, logkey.Flavor, id.Flavor, logkey.Size, p.cfg.Size)
+			p.cfg.Log.Info("pool begins to fill", logkey.Interpreter, id.Interpreter, logkey.Flavor, id.Flavor, logkey.Size, p.cfg.Size)
 		}
 	}
 	p.mu.Lock()

@@ -10,14 +10,14 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/crc32c"
 )
 
-// Class is the purpose of a record.
-type Class string
+// Purpose is the purpose of a record.
+type Purpose string
 
 const (
 	// Box is the record of a box, living or hibernated.
-	Box Class = "box"
+	Box Purpose = "box"
 	// Saved is a snapshot that a user saves. It never expires and is never evicted.
-	Saved Class = "kept"
+	Saved Purpose = "kept"
 )
 
 // Limits of the strings of a Meta, in bytes. They come from clients.
@@ -34,15 +34,15 @@ const (
 
 // Meta is the metadata of a record.
 type Meta struct {
-	Class       Class  `json:"class"`
-	Owner       string `json:"owner,omitempty"`       // at most 256 bytes
-	Kind        string `json:"kind,omitempty"`        // of box: "session" or "context"; at most 64 bytes
-	BoxID       string `json:"box_id,omitempty"`      // at most 128 bytes
-	Name        string `json:"name,omitempty"`        // at most 64 bytes
-	Description string `json:"description,omitempty"` // at most 4096 bytes
-	Interpreter string `json:"template,omitempty"`    // at most 64 bytes
-	Flavor      string `json:"flavor,omitempty"`      // at most 64 bytes
-	Template    string `json:"named,omitempty"`       // the named template that the box came from; at most 64 bytes
+	Purpose     Purpose `json:"class"`
+	Owner       string  `json:"owner,omitempty"`       // at most 256 bytes
+	Kind        string  `json:"kind,omitempty"`        // of box: "session" or "context"; at most 64 bytes
+	BoxID       string  `json:"box_id,omitempty"`      // at most 128 bytes
+	Name        string  `json:"name,omitempty"`        // at most 64 bytes
+	Description string  `json:"description,omitempty"` // at most 4096 bytes
+	Interpreter string  `json:"template,omitempty"`    // at most 64 bytes
+	Flavor      string  `json:"flavor,omitempty"`      // at most 64 bytes
+	Template    string  `json:"named,omitempty"`       // the named template that the box came from; at most 64 bytes
 	// Limits narrow the network of the box.
 	Limits NetLimits `json:"limits,omitempty"`
 	// Aside is the reason why a Box record is no longer the state of its box: it could
@@ -70,8 +70,8 @@ type Meta struct {
 
 // check validates m.
 func (m *Meta) check() error {
-	if m.Class != Box && m.Class != Saved {
-		return fmt.Errorf("class %.20q is neither %q nor %q", m.Class, Box, Saved)
+	if m.Purpose != Box && m.Purpose != Saved {
+		return fmt.Errorf("class %.20q is neither %q nor %q", m.Purpose, Box, Saved)
 	}
 	for _, f := range []struct {
 		name, value string

@@ -46,7 +46,7 @@ func values(v reflect.Value) func(yield func(reflect.Value) bool) {
 
 func TestMeta_UnknownFields(t *testing.T) {
 	got, err := decode([]byte(` {"later":1, "record": {"class":"box","later":{"x":[1]}}, "format":1, "sum":"` + crc32c.Of([]byte(`{"class":"box","later":{"x":[1]}}`)) + `"}` + "\n"))
-	if err != nil || got.Class != Box {
+	if err != nil || got.Purpose != Box {
 		t.Errorf("%+v, %v", got, err)
 	}
 }

@@ -17,8 +17,8 @@ import (
 // living boxes may still write, nor for a large MinFree.
 func TestSweep_KeepsBoxesWhenTheDiskIsReserved(t *testing.T) {
 	s := open(t, Config{})
-	c := create(t, s, Meta{Class: Box, Owner: "a"})
-	err := c.Write(t.Context(), Meta{Class: Box, Owner: "a"}, 1<<20, func(_ context.Context, dir string) error {
+	c := create(t, s, Meta{Purpose: Box, Owner: "a"})
+	err := c.Write(t.Context(), Meta{Purpose: Box, Owner: "a"}, 1<<20, func(_ context.Context, dir string) error {
 		return os.WriteFile(filepath.Join(dir, "x"), make([]byte, 1<<20), 0o600)
 	})
 	if err != nil {
@@ -52,13 +52,13 @@ func TestSweep_KeepsBoxesWhenTheDiskIsReserved(t *testing.T) {
 // TestWrite_NoEvictionForReservations: a write for which the disk has room, though others
 // have reserved it, is refused. It destroys no hibernated box.
 func TestWrite_NoEvictionForReservations(t *testing.T) {
-	for _, class := range []Class{Box, Saved} {
+	for _, class := range []Purpose{Box, Saved} {
 		t.Run(string(class), func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "snapshots")
 			s := openBeforeRemove(t, Config{Dir: dir, free: func() int64 { return 1<<40 - diskUsage(t, dir) }}, func(r []Removal) ([]string, error) { t.Errorf("removing %+v", r); return nil, nil })
 			old := stored(t, s, box("a"), blob(1<<20))
 			m := box("a")
-			m.Class = class
+			m.Purpose = class
 			c := create(t, s, m)
 			free, err := s.free()
 			if err != nil {
@@ -110,12 +110,12 @@ func TestEvict_DoubtsAFullDisk(t *testing.T) {
 	var free int64
 	s := open(t, Config{MinFree: 8 * mb, DiskGrace: time.Hour, free: func() int64 { return free }})
 	write := func(c *Lease, size int64) error {
-		return c.Write(t.Context(), Meta{Class: Box, Owner: "a"}, size, func(_ context.Context, dir string) error {
+		return c.Write(t.Context(), Meta{Purpose: Box, Owner: "a"}, size, func(_ context.Context, dir string) error {
 			return os.WriteFile(filepath.Join(dir, "x"), make([]byte, size), 0o600)
 		})
 	}
-	first := create(t, s, Meta{Class: Box, Owner: "a"})
-	second := create(t, s, Meta{Class: Box, Owner: "a"})
+	first := create(t, s, Meta{Purpose: Box, Owner: "a"})
+	second := create(t, s, Meta{Purpose: Box, Owner: "a"})
 	free = 1 << 40
 	if err := write(first, 4*mb); err != nil {
 		t.Fatal(err)

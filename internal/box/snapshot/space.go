@@ -118,7 +118,7 @@ func (s *Store) writtenOf(it *item) int64 {
 func (s *Store) reserveBytes(ctx context.Context, lease *Lease, need, written int64) error {
 	req := &requester{lease.Meta().Owner, lease.id, need}
 	return s.reserveSpace(ctx, req, func(items []*item) (shortfall, error) {
-		if lease.Meta().Class == Saved {
+		if lease.Meta().Purpose == Saved {
 			if err := s.checkSaved(items, req, written); err != nil {
 				return shortfall{}, err
 			}
@@ -170,7 +170,7 @@ func (s *Store) checkSaved(items []*item, req *requester, written int64) error {
 			continue
 		}
 		size += it.Bytes
-		if it.Class != Saved || it.id == req.id {
+		if it.Purpose != Saved || it.id == req.id {
 			continue
 		}
 		bytes := max(it.Bytes, it.Pending)
@@ -299,7 +299,7 @@ func (s *Store) chooseVictims(items []*item, req *requester, short shortfall) ([
 			continue
 		}
 		has[it.Owner] += weight(it)
-		if it.Class == Box {
+		if it.Purpose == Box {
 			boxes = append(boxes, it)
 		}
 	}

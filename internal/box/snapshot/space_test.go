@@ -24,7 +24,7 @@ func usedOn(n int) Meta {
 
 func saved() Meta {
 	m := usedOn(1)
-	m.Class = Saved
+	m.Purpose = Saved
 	return m
 }
 
@@ -103,9 +103,9 @@ func TestQuota_EvictsLeastRecentlyUsed(t *testing.T) {
 func TestQuota_OwnersWithLessKeepTheirs(t *testing.T) {
 	var evicted []string
 	s := openBeforeRemove(t, Config{MaxBytes: 10 * kB}, func(r []Removal) ([]string, error) { evicted = append(evicted, removedIDs(r)...); return nil, nil })
-	of := func(owner string, used int, class Class) Meta {
+	of := func(owner string, used int, class Purpose) Meta {
 		m := usedOn(used)
-		m.Owner, m.Class = owner, class
+		m.Owner, m.Purpose = owner, class
 		return m
 	}
 	want := func(what string, ids ...string) {
@@ -489,9 +489,9 @@ func TestSweep_Canceled(t *testing.T) {
 func TestWrite_LeavesWhatIsReserved(t *testing.T) {
 	var reserved atomic.Int64
 	s := open(t, Config{Reserved: reserved.Load})
-	c := create(t, s, Meta{Class: Box, Owner: "a"})
+	c := create(t, s, Meta{Purpose: Box, Owner: "a"})
 	write := func() error {
-		return c.Write(t.Context(), Meta{Class: Box, Owner: "a"}, 1<<20, func(_ context.Context, dir string) error {
+		return c.Write(t.Context(), Meta{Purpose: Box, Owner: "a"}, 1<<20, func(_ context.Context, dir string) error {
 			return os.WriteFile(filepath.Join(dir, "x"), make([]byte, 1<<20), 0o600)
 		})
 	}
@@ -519,10 +519,10 @@ func TestSpace_CountsWrites(t *testing.T) {
 			t.Errorf("%s: %d bytes used and %d unused, want %d and %d MiB", when, used, unused, want, 10-want)
 		}
 	}
-	c := create(t, s, Meta{Class: Box, Owner: "a"})
+	c := create(t, s, Meta{Purpose: Box, Owner: "a"})
 	write := func(size, during int64, fail error) {
 		t.Helper()
-		err := c.Write(t.Context(), Meta{Class: Box, Owner: "a"}, size<<20, func(_ context.Context, dir string) error {
+		err := c.Write(t.Context(), Meta{Purpose: Box, Owner: "a"}, size<<20, func(_ context.Context, dir string) error {
 			expect("before the write", during-size)
 			err := os.WriteFile(filepath.Join(dir, "x"), make([]byte, size<<20), 0o600)
 			expect("during the write", during)

@@ -286,7 +286,7 @@ func validID(id string) bool {
 	return len(id) == 26 && strings.Trim(id, "abcdefghijklmnopqrstuvwxyz234567") == ""
 }
 
-// Create makes a leased record without data. m.Class is required; zero Created and Used
+// Create makes a leased record without data. m.Purpose is required; zero Created and Used
 // become now. At Config.MaxRecords it evicts the least recently used Box record without
 // a lease; concurrent processes may exceed the limit slightly. Create does not sync.
 //
@@ -337,8 +337,8 @@ func (s *Store) create(m Meta) (_ *Lease, err error) {
 // meta returns m as it replaces old: with its times filled in, and the fields that m
 // cannot set taken from old.
 func (s *Store) meta(m Meta, old entry) (Meta, error) {
-	if old.Class != "" && m.Class != old.Class {
-		return m, fmt.Errorf("class %q of a record cannot change to %.20q: %w", old.Class, m.Class, ErrInvalid)
+	if old.Purpose != "" && m.Purpose != old.Purpose {
+		return m, fmt.Errorf("class %q of a record cannot change to %.20q: %w", old.Purpose, m.Purpose, ErrInvalid)
 	}
 	now := s.now()
 	m.Written = old.Written

@@ -43,7 +43,7 @@ func openBeforeRemove(t testing.TB, cfg Config, announce func([]Removal) ([]stri
 // box returns the Meta of a box.
 func box(name string) Meta {
 	return Meta{
-		Class: Box, Owner: "someone", Kind: "context", BoxID: "box-" + name, Name: name,
+		Purpose: Box, Owner: "someone", Kind: "context", BoxID: "box-" + name, Name: name,
 		Interpreter: "python", Flavor: "small", Created: day(1), Used: day(2),
 	}
 }
@@ -231,12 +231,12 @@ func TestRecord_Lifecycle(t *testing.T) {
 func TestCreate_FillsInTimes(t *testing.T) {
 	now := day(5)
 	s := open(t, Config{Now: func() time.Time { return now }})
-	c := create(t, s, Meta{Class: Saved})
+	c := create(t, s, Meta{Purpose: Saved})
 	if m := c.Meta(); !m.Created.Equal(now) || !m.Used.Equal(now) {
 		t.Errorf("made: %+v", m)
 	}
 	now = day(6)
-	if err := c.Update(Meta{Class: Saved, Written: day(1)}); err != nil {
+	if err := c.Update(Meta{Purpose: Saved, Written: day(1)}); err != nil {
 		t.Fatal(err)
 	}
 	if m := c.Meta(); !m.Created.Equal(day(5)) || !m.Used.Equal(now) || !m.Written.IsZero() {
@@ -248,8 +248,8 @@ func TestCreate_InvalidMeta(t *testing.T) {
 	s := open(t, Config{})
 	c := create(t, s, box("a"))
 	for name, change := range map[string]func(*Meta){
-		"class":       func(m *Meta) { m.Class = "../box" },
-		"other class": func(m *Meta) { m.Class = Saved },
+		"class":       func(m *Meta) { m.Purpose = "../box" },
+		"other class": func(m *Meta) { m.Purpose = Saved },
 		"owner":       func(m *Meta) { m.Owner = strings.Repeat("x", 257) },
 		"kind":        func(m *Meta) { m.Kind = strings.Repeat("x", 65) },
 		"id":          func(m *Meta) { m.BoxID = strings.Repeat("x", 129) },
@@ -304,7 +304,7 @@ func TestAcquire_InvalidIDs(t *testing.T) {
 func TestSaved_Snapshots(t *testing.T) {
 	s := open(t, Config{})
 	m := box("a")
-	m.Class = Saved
+	m.Purpose = Saved
 	c := create(t, s, m)
 	id := c.ID()
 	_, _, _, err := s.Read(id)

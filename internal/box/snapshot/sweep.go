@@ -154,7 +154,7 @@ func (s *Store) inspect(it *item, dir *os.Root) (why Why, rest []string, err err
 		return Damaged, nil, nil
 	case err != nil:
 		return "", nil, err
-	case it.Class == Box && s.cfg.MaxAge > 0 && s.now().Sub(it.Used) > s.cfg.MaxAge:
+	case it.Purpose == Box && s.cfg.MaxAge > 0 && s.now().Sub(it.Used) > s.cfg.MaxAge:
 		return Age, nil, nil
 	}
 	rest, err = strays(dir, it.Gen)

@@ -222,7 +222,7 @@ func (s *Store) make(in *inputs, b *build) (_ Template, err error) {
 	}
 	took := time.Since(start)
 	b.say("done in %.1f s", took.Seconds())
-	s.cfg.Log.Info("template built", logkey.Template, w.String(), logkey.Image, key, logkey.Bytes, r.Bytes, logkey.Took, took.Round(time.Millisecond), logkey.Missing, r.Missing)
+	s.cfg.Log.Info("template built", logkey.Interpreter, w.String(), logkey.Image, key, logkey.Bytes, r.Bytes, logkey.Took, took.Round(time.Millisecond), logkey.Missing, r.Missing)
 	return r.template(key), nil
 }
 

@@ -360,7 +360,7 @@ func (s *Store) restore(ctx context.Context, t Template, id string, volumes []en
 	defer dir.Close() // unlocks it
 	m, err := s.cfg.Maker.WithVolumes(volumes).Restore(ctx, id, t.Spec.Limits, s.path(t.Key, imageName), true)
 	if errors.Is(err, engine.ErrInvalid) {
-		s.cfg.Log.Warn("engine rejected the template, removed it", logkey.Template, t.Spec.String(), logkey.Image, t.Key, logkey.Error, err)
+		s.cfg.Log.Warn("engine rejected the template, removed it", logkey.Interpreter, t.Spec.String(), logkey.Image, t.Key, logkey.Error, err)
 		if errRemove := s.remove(ctx, t.Key, dir, removeWait); errRemove != nil && !errors.Is(errRemove, ErrNotFound) {
 			err = errors.Join(err, fmt.Errorf("remove it: %w", errRemove))
 		}

@@ -36,8 +36,8 @@ const (
 	// endWait is how long the space of a guest that was ended for lack of room counts as
 	// about to be freed. Meanwhile no other guest ends, unless it writes and less than
 	// 1/floor of the reserve is free.
-	endWait = time.Minute
-	floor   = 2
+	endWait         = time.Minute
+	criticalDivisor = 2
 )
 
 // disk shares the file system of the state directory among guests. The guests' writes
@@ -366,7 +366,7 @@ func (d *disk) worstLocked(use hostdisk.Use, owners map[string]string) *quota {
 		}
 	}
 	if room >= 0 {
-		low := use.Free < d.policy.Reserve/floor
+		low := use.Free < d.policy.Reserve/criticalDivisor
 		running = slices.DeleteFunc(running, func(q *quota) bool { return !low || !q.writes })
 	}
 	if len(running) == 0 {

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -71,15 +70,7 @@ func (a *agent) writeNetworkFile(n protocol.Network) {
 	if !n.On {
 		text = strings.TrimSpace("off " + strings.Join(strings.Fields(n.Notice), " "))
 	}
-	path := filepath.Join(bridgeDir, networkFile)
-	err := os.MkdirAll(bridgeDir, 0o755)
-	if err == nil {
-		err = os.WriteFile(path+".new", []byte(text+"\n"), 0o644)
-	}
-	if err == nil {
-		err = os.Rename(path+".new", path)
-	}
-	if err != nil {
+	if err := replaceFile(filepath.Join(bridgeDir, networkFile), []byte(text+"\n")); err != nil {
 		a.log.Warn("programs cannot see whether there is a network", "err", err)
 	}
 }

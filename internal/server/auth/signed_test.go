@@ -21,8 +21,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/glovebox-dev/glovebox/internal/polltest"
 	"github.com/go-jose/go-jose/v4"
+
+	"github.com/glovebox-dev/glovebox/internal/polltest"
 )
 
 // realm is an issuer on loopback, with keys of its own.

@@ -16,6 +16,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/box"
+	"github.com/glovebox-dev/glovebox/internal/plainjson"
 )
 
 // info is the part of a tool's definition that types do not determine.
@@ -181,7 +182,7 @@ func answerFailed[In, Out any](d info, deps Deps, in In, b target, cause error) 
 			text.Text = lines(e.Partial.Stdout, e.Partial.Stderr, why.text)
 		}
 	}
-	structured, err := encode(f.failed(in, b, why))
+	structured, err := plainjson.Marshal(f.failed(in, b, why))
 	if err != nil {
 		return nil, err
 	}
@@ -200,7 +201,7 @@ func ownerOf(extra *mcp.RequestExtra) box.Owner {
 
 // present formats the result of a handler.
 func present(out any) (*mcp.CallToolResult, error) {
-	data, err := encode(out)
+	data, err := plainjson.Marshal(out)
 	if err != nil {
 		return nil, err
 	}
@@ -248,17 +249,6 @@ func sizeOf(res *mcp.CallToolResult) int64 {
 		}
 	}
 	return int64(size)
-}
-
-// encode returns JSON without HTML escapes.
-func encode(v any) ([]byte, error) {
-	var buf bytes.Buffer
-	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSuffix(buf.Bytes(), []byte("\n")), nil
 }
 
 func indent(data []byte) string {

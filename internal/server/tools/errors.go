@@ -17,6 +17,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/box"
 	"github.com/glovebox-dev/glovebox/internal/logkey"
 	"github.com/glovebox-dev/glovebox/internal/nearest"
+	"github.com/glovebox-dev/glovebox/internal/plainjson"
 )
 
 // A family is the format of a tool's errors. Clients of two earlier servers expect
@@ -226,7 +227,7 @@ func (f family) result(e *box.Error, m errorSpec) (*mcp.CallToolResult, error) {
 		words = m.advise(words, e)
 	}
 	partial := cmp.Or(e.Partial, &box.Partial{})
-	body, err := encode(struct {
+	body, err := plainjson.Marshal(struct {
 		Error  string `json:"error"`
 		Code   string `json:"code"`
 		Stdout string `json:"stdout,omitempty"` // of a program whose box ended while it ran

@@ -8,6 +8,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/box"
+	"github.com/glovebox-dev/glovebox/internal/plainjson"
 )
 
 var getSessions = define(info{
@@ -78,7 +79,7 @@ func (o getSessionsOut) present() presentation {
 	p := presentation{text: "[]"}
 	var lines []string
 	for _, one := range o.Sessions {
-		line, err := encode(one)
+		line, err := plainjson.Marshal(one)
 		if err != nil {
 			return presentation{asJSON: true}
 		}
@@ -95,7 +96,7 @@ func (o getSessionsOut) present() presentation {
 
 // listing formats a list as JSON.
 func listing(list any) presentation {
-	data, err := encode(list)
+	data, err := plainjson.Marshal(list)
 	if err != nil {
 		return presentation{asJSON: true}
 	}

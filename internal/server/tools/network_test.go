@@ -9,6 +9,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/box"
+	"github.com/glovebox-dev/glovebox/internal/plainjson"
 )
 
 // The sentence about the missing network is in the description of each tool that has one,
@@ -68,7 +69,7 @@ func TestNetworkOut(t *testing.T) {
 	if newNetworkOut(nil, 0) != nil {
 		t.Error("a result without refusals has the member network")
 	}
-	data, err := encode(newNetworkOut([]box.Refusal{
+	data, err := plainjson.Marshal(newNetworkOut([]box.Refusal{
 		{Host: "a.example", Port: 443, Why: "no_rule", Text: "not repeated", Count: 2}, {Host: "b.example", Port: 80, Why: "unencrypted", Count: 1, Other: true},
 	}, 3))
 	if want := `{"more":3,"other":[{"host":"b.example","port":80,"why":"unencrypted","count":1}],"refused":[{"host":"a.example","port":443,"why":"no_rule","count":2}]}`; err != nil || string(data) != want {

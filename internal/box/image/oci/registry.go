@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"net/netip"
 	"runtime"
 	"strings"
 	"time"
@@ -15,6 +13,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"github.com/glovebox-dev/glovebox/mcpkit/outbound/address"
 )
 
 // keychain has the credentials of docker and podman: in DOCKER_CONFIG, ~/.docker and
@@ -32,7 +32,7 @@ func openRegistry(ctx context.Context, ref string) (*content, error) {
 	img, err := remote.Image(parsed,
 		remote.WithContext(ctx), remote.WithAuthFromKeychain(keychain), remote.WithUserAgent("glovebox"),
 		remote.WithPlatform(v1.Platform{OS: "linux", Architecture: runtime.GOARCH}),
-		remote.WithTransport(&transport{plain: isLoopback(registry), registry: registry, next: newTransport()}))
+		remote.WithTransport(&transport{plain: address.IsLoopback(registry), registry: registry, next: newTransport()}))
 	if err != nil {
 		return nil, &RegistryError{Registry: registry, Problem: problemOf(err), Err: err}
 	}
@@ -122,13 +122,4 @@ func (b *bounded) Read(p []byte) (int, error) {
 		return 0, hostile("its manifest has more than %d MiB", maxManifest>>20)
 	}
 	return n, err
-}
-
-// isLoopback reports whether a host, with or without a port, is this machine.
-func isLoopback(host string) bool {
-	if h, _, err := net.SplitHostPort(host); err == nil {
-		host = h
-	}
-	addr, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && addr.IsLoopback()
 }

@@ -35,6 +35,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/box/image"
+	"github.com/glovebox-dev/glovebox/mcpkit/outbound/address"
 )
 
 // newImage returns an image with layers for this machine.
@@ -734,7 +735,7 @@ func TestRegistry_NeedsHTTPS(t *testing.T) {
 		}
 	}
 	for host, want := range map[string]bool{"localhost:5000": true, "127.0.0.1": true, "[::1]:5000": true, "10.0.0.1:5000": false, "localhost.example": false, "registry.local": false} {
-		if isLoopback(host) != want {
+		if address.IsLoopback(host) != want {
 			t.Errorf("%s: is this machine %t", host, !want)
 		}
 	}
