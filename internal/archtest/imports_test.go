@@ -29,7 +29,7 @@ var rules = []rule{
 	{tree: "cmd/glovebox-guest", ours: []string{"internal/guest/agent", "internal/guest/pod"}},
 	{tree: "cmd/glovebox-pod", ours: []string{"internal/guest/pod"}},
 	{tree: "internal/cli",
-		ours: []string{"engine", "engine/hostdisk", "internal/attack", "internal/box/", "internal/codemode/", "internal/config", "internal/egress/", "internal/filewatch", "internal/fleet", "internal/gateway", "internal/gctune", "internal/guest/", "internal/logkey", "internal/nearest", "internal/owned", "internal/perplexity", "internal/plural", "internal/posture", "internal/recipe", "internal/regular", "internal/server/", "internal/tracing/otlp", "internal/untar", "internal/visible", "mcpkit/outbound/address"},
+		ours:   []string{"engine", "engine/hostdisk", "internal/attack", "internal/box/", "internal/codemode/", "internal/config", "internal/egress/", "internal/filewatch", "internal/fleet", "internal/gateway", "internal/gctune", "internal/guest/", "internal/logkey", "internal/nearest", "internal/owned", "internal/perplexity", "internal/plural", "internal/posture", "internal/recipe", "internal/regular", "internal/server/", "internal/tracing/otlp", "internal/untar", "internal/visible", "mcpkit/outbound/address"},
 		others: []string{sdk, "github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/", "gopkg.in/natefinch/lumberjack.v2"}},
 	{tree: "internal/cli/mcpcli",
 		ours:   []string{"internal/codemode/approval", "internal/config", "internal/gateway/", "internal/lazyregexp", "internal/logkey", "internal/nearest", "internal/plural", "internal/truncate", "internal/visible", "mcpkit/"},

@@ -87,7 +87,7 @@ func hugeResult(ctx context.Context, t *trial) error {
 	return err
 }
 
-// dyingServer lets a server end its connection amid a result.
+// dyingServer lets a server end its connection in the middle of a result.
 func dyingServer(ctx context.Context, t *trial) error {
 	def, done := badServer(func(w http.ResponseWriter, id json.RawMessage) {
 		w.Header().Set("Content-Length", "1000000")

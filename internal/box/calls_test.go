@@ -57,17 +57,17 @@ func TestRun_calls(t *testing.T) {
 	}
 }
 
-// TestRun_callsAndSlowStart: a time-out that passes while the interpreter starts is a result, as one that
+// TestRun_callsAndSlowStart: a timeout that passes while the interpreter starts is a result, as one that
 // passes while the code runs.
 func TestRun_callsAndSlowStart(t *testing.T) {
 	f := newFixture(t, nil)
 	b := f.session(t, "", "x")
 	res := runReq(t, b, RunRequest{Code: "1", Timeout: time.Millisecond, Calls: &testCalls{}})
-	if res.TimedOut == res.Success { // the code may run before the time-out is seen
-		t.Errorf("got %+v, want a time-out or a success", res)
+	if res.TimedOut == res.Success { // the code may run before the timeout is seen
+		t.Errorf("got %+v, want a timeout or a success", res)
 	}
 	if res.TimedOut && !strings.Contains(res.Notes[0], "before the code began") && !strings.Contains(res.Notes[0], "interrupted") {
-		t.Errorf("the time-out is explained by %q", res.Notes)
+		t.Errorf("the timeout is explained by %q", res.Notes)
 	}
 	if res := runReq(t, b, RunRequest{Code: "print(1)", Calls: &testCalls{}}); !res.Success || res.Lost != "" {
 		t.Errorf("the next run: %+v", res)

@@ -95,8 +95,8 @@ func ownedBy(owner Owner) func(*Box) bool {
 	return func(o *Box) bool { return o.key.owner == owner }
 }
 
-// victim returns the idle box to evict for owner; nil if there is none. has is what each
-// owner has of what is short, with the new box. The owner's own boxes come first. Other
+// victim returns the idle box to evict for owner; nil if there is none. has is the usage of
+// the scarce resource by owner, with the new box. The owner's own boxes come first. Other
 // owners lose boxes only if they have no less than the owner.
 func victim(idle []*Box, owner Owner, has map[Owner]int, allowed func(*Box) bool) *Box {
 	own := ownedBy(owner)
@@ -107,7 +107,7 @@ func victim(idle []*Box, owner Owner, has map[Owner]int, allowed func(*Box) bool
 }
 
 // leastRecentOfHeaviest returns the least recently used of the allowed boxes of the owner who
-// has most and has such a box; nil if no box is allowed.
+// uses most among those who have one; nil if no box is allowed.
 func leastRecentOfHeaviest(idle []*Box, has map[Owner]int, allowed func(*Box) bool) *Box {
 	var best *Box
 	for _, o := range idle {
@@ -256,4 +256,13 @@ func (r *registry) anyVictimLocked(b *Box) *Box {
 		}
 	}
 	return victim(idle, b.key.owner, u.ownersMB, evictableForLocked(b))
+}
+
+// evictLocked begins to evict the boxes that planLocked chooses.
+func (l *lifecycle) evictLocked(op string, b, replaced *Box) error {
+	victims, err := l.reg.planLocked(op, &b.spec, replaced)
+	for _, v := range victims {
+		l.unloadLocked(v, ReasonEvicted, fmt.Sprintf("it was idle when room for a new %s was needed", b.key.kind))
+	}
+	return err
 }

@@ -128,7 +128,7 @@ func (b *Box) Processes(ctx context.Context) ([]Process, error) {
 }
 
 // errFollowed ends an Attach whose time is over.
-var errFollowed = errors.New("followed long enough")
+var errAttachLimit = errors.New("attach limit reached")
 
 // Attach returns output of a background process. With Follow it waits for the
 // end of the process, at most req.Timeout; the result then has Running.
@@ -149,7 +149,7 @@ func (b *Box) Attach(ctx context.Context, req AttachRequest) (*ExecResult, error
 	}
 	defer end()
 	out := newCollector(b.env.cfg(), req.Progress)
-	follow, cancel := context.WithTimeoutCause(ctx, timeout, errFollowed)
+	follow, cancel := context.WithTimeoutCause(ctx, timeout, errAttachLimit)
 	defer cancel()
 	res, err := b.machine.Agent.Attach(follow, protocol.Attach{ID: req.ID, Stdout: req.Stdout, Stderr: req.Stderr, Follow: req.Follow}, out)
 	if err != nil {

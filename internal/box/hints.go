@@ -76,7 +76,7 @@ type outcome struct {
 	calls string
 }
 
-// networkFailed reports whether the outcome is a failure for want of a network. Of a
+// networkFailed reports whether the outcome failed because there is no network. Of a
 // success, standard output counts only where it cannot be a text that was read.
 func (o outcome) networkFailed() bool {
 	switch {
@@ -362,7 +362,7 @@ func (b *Box) hints(notes []string, o outcome, n networkState) []string {
 	return notes
 }
 
-// heapExhausted is what Node.js says when it ends for want of memory.
+// heapExhausted is what Node.js says when it runs out of memory.
 const heapExhausted = "JavaScript heap out of memory"
 
 // more says what to do when the memory of the flavor is too small.

@@ -24,7 +24,7 @@ const (
 	saveEvery          = 30 * time.Second
 	saveAtLeast        = 5 * time.Minute
 	saveIntervalFactor = 100
-	// Calls that took saveWorth together are written in the next pause whatever the interval, if
+	// Calls that took saveWorth together are written in the next pause regardless of the interval, if
 	// they took saveWorthFactor times as long as the last write.
 	saveWorth       = 10 * time.Second
 	saveWorthFactor = 20

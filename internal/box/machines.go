@@ -48,7 +48,7 @@ type origin struct {
 	template string          // the id of a named template
 	adopted  *fleet.Guest    // it goes on, adopted from another server
 	// rollBack says that the box takes the place of another, so that a snapshot
-	// without its memory will not do.
+	// without its memory is not acceptable.
 	rollBack bool
 	ran      bool // code had run in the interpreter of what it is made from
 }

@@ -24,6 +24,7 @@ import (
 //     (tombstone.go).
 //   - lifecycle (lifecycle.go, hibernate.go, persist.go, rollback.go, stop.go): start, wake,
 //     hibernate, replace and end boxes, and write those that stay in memory to disk.
+//     start_error.go explains starts that fail; forget.go remembers boxes whose records go.
 //   - machineFactory (machines.go, rescue.go, named.go, pool.go): the machines of boxes and of
 //     the pool, and their networks (network.go). missing_image.go explains images that are gone.
 //   - records (records.go, home.go): boxes and saved snapshots on disk.
@@ -35,8 +36,8 @@ import (
 //
 // A Box (box.go) executes: run.go, exec.go, files.go, timeout.go, and output.go with
 // display.go, display_image.go, figure.go and output_budget.go for the output of a call, which
-// package cleantext makes safe. It is paused by power.go while it is idle and parked by park.go
-// while its code waits for the host. Package callqueue decides which calls run at once. hints.go
+// package cleantext makes safe. It is paused by power.go while it is idle and parked by park.go (with
+// deadline.go) while its code waits for the host. Package callqueue decides which calls run at once. hints.go
 // (with unreachable.go), report.go and interruption.go make the notes in its results.
 //
 // The Manager's own methods combine these. session.go, context.go, client.go, fork.go,

@@ -111,11 +111,11 @@ func TestNamed_StartIsLogged(t *testing.T) {
 	})
 	addNamed(t, f, "", "data", true)
 	f.sessionOf(t, "", SessionOptions{ID: "s", Template: "data"})
-	if line := <-started; !strings.Contains(line, " template=python ") || !strings.Contains(line, " named=data ") {
+	if line := <-started; !strings.Contains(line, " interpreter=python ") || !strings.Contains(line, " template=data ") {
 		t.Errorf("of a named template: %s", line)
 	}
 	f.session(t, "", "other")
-	if line := <-started; strings.Contains(line, " named=") {
+	if line := <-started; strings.Contains(line, " template=") {
 		t.Errorf("of a built-in template: %s", line)
 	}
 }

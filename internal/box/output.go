@@ -98,7 +98,7 @@ func (c *collector) tell(name Stream, text []byte) {
 }
 
 // stream keeps the head and the tail of one output, with the texts displayed
-// amid it.
+// within it.
 type stream struct {
 	name             Stream
 	maxHead, maxTail int
@@ -109,7 +109,7 @@ type stream struct {
 	late   []string          // displayed after the head was full
 	seen   int64             // bytes of output
 	cut    int64             // of them dropped here
-	line   bool              // the output is amid a line
+	line   bool              // the output ends within a line
 	live   cleantext.Cleaner // of the progress while the call runs
 }
 
@@ -196,7 +196,7 @@ func (s *stream) text(o protocol.Output, notes []string) (string, []string) {
 	return string(b), notes
 }
 
-// breakLine ends a line that b is amid.
+// breakLine ends the line that b has begun.
 func breakLine(b []byte) []byte {
 	if len(b) > 0 && b[len(b)-1] != '\n' {
 		b = append(b, '\n')

@@ -66,7 +66,7 @@ func (s *stream) output() (all []byte) {
 }
 
 // shrink keeps at most size bytes of the output: two thirds of its head, one third of its tail.
-// The displayed texts stay, and those amid what is dropped precede its mark.
+// The displayed texts stay, and those within what is dropped precede its mark.
 func (s *stream) shrink(size int) {
 	head, tail := size*2/3, size/3
 	for i := range s.pieces {

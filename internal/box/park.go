@@ -11,21 +11,21 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
-// maxParked bounds the time that one run may be parked in all. The agent's own time-out
+// maxParked bounds the time that one run may be parked in all. The agent's own timeout
 // of a run that may call has this much slack, because only the host knows how long a run
 // was parked.
 const maxParked = time.Hour
 
-// errTimeLimit ends a run that may call when its time-out has passed.
-// stoppedEarly is why code or a command was stopped whose time-out passed before it began, for
+// errTimeLimit ends a run that may call when its timeout has passed.
+// stoppedEarly is why code or a command was stopped whose timeout passed before it began, for
 // example while its interpreter started.
 const stoppedEarly = "timeout before it began"
 
 func timedOut(stopped string) bool { return stopped == "timeout" || stopped == stoppedEarly }
 
-var errTimeLimit = errors.New("the time-out has passed")
+var errTimeLimit = errors.New("the timeout has passed")
 
-// A parker parks one call of code that may call the host. Its time-outs are suspended while
+// A parker parks one call of code that may call the host. Its timeouts are suspended while
 // the call is parked, and the box is paused, unless another call needs it.
 type parker struct {
 	box    *Box
@@ -42,7 +42,7 @@ type parkKey struct{}
 
 // Park parks the run that made the call with the context ctx, see [Calls], until the
 // returned function is called, which the caller must do soon after the end of ctx. Parked
-// time does not count against the time-out of the run, up to an hour in all. The box uses
+// time does not count against the timeout of the run, up to an hour in all. The box uses
 // no CPU while all its calls are parked, if the engine can pause it. Park may be called
 // concurrently for several calls of a run. Without a run it has no effect.
 func Park(ctx context.Context) (unpark func()) {
@@ -98,7 +98,7 @@ func (p *parker) duration(d time.Duration) time.Duration {
 }
 
 // parkable runs code that may call the host, and therefore may be parked, within a
-// time-out that the host enforces. queue is that whose other calls wait for this one; nil:
+// timeout that the host enforces. queue is that whose other calls wait for this one; nil:
 // none does. stopped is why the agent stopped the code, which do sets. It returns the time
 // that the code took without the time that it was parked.
 func (b *Box) parkable(ctx context.Context, queue *callqueue.Queue, timeout, slack time.Duration, stopped *string, do func(context.Context) error) (took time.Duration, err error) {
@@ -152,76 +152,4 @@ func (b *Box) pauseParked() {
 	if err != nil && !b.ended() {
 		b.env.log.Warn("parked box not paused", logkey.Guest, b.guestID, logkey.Error, err)
 	}
-}
-
-// A deadline calls a function at a time that can be postponed.
-type deadline struct {
-	do func() // called with mu
-
-	mu    sync.Mutex
-	timer *time.Timer   // guarded by mu
-	at    time.Time     // guarded by mu: when do is called; while held, the latest time
-	left  time.Duration // guarded by mu: while held, the time that was left
-	held  bool          // guarded by mu
-	done  bool          // guarded by mu: do was called or never will be
-}
-
-func newDeadline(d time.Duration, do func()) *deadline {
-	t := &deadline{do: do, at: time.Now().Add(d)}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.timer = time.AfterFunc(d, t.fire)
-	return t
-}
-
-func (t *deadline) fire() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !t.done && !time.Now().Before(t.at) {
-		t.done = true
-		t.do()
-	}
-}
-
-// hold stops the clock until resume, at most for a time.
-func (t *deadline) hold(most time.Duration) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !t.done && !t.held {
-		t.held, t.left = true, time.Until(t.at)
-		t.setLocked(t.left + most)
-	}
-}
-
-// resume starts the clock again.
-func (t *deadline) resume() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.held {
-		t.held = false
-		t.setLocked(t.left)
-	}
-}
-
-// set makes d the time that is left, and ends hold.
-func (t *deadline) set(d time.Duration) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.held = false
-	t.setLocked(d)
-}
-
-func (t *deadline) setLocked(d time.Duration) {
-	if !t.done {
-		t.at = time.Now().Add(d)
-		t.timer.Reset(d)
-	}
-}
-
-// stop ends the deadline: do is not called after stop returns.
-func (t *deadline) stop() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.done = true
-	t.timer.Stop()
 }

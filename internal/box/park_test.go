@@ -61,7 +61,7 @@ func startRun(ctx context.Context, b *Box, req RunRequest) <-chan runAnswer {
 	return done
 }
 
-// TestPark checks that a parked run uses neither CPU nor its time-out, that other calls
+// TestPark checks that a parked run uses neither CPU nor its timeout, that other calls
 // of the box work meanwhile, and that the box is paused again after them.
 func TestPark(t *testing.T) {
 	f := newFixture(t, nil)
@@ -94,7 +94,7 @@ n = -1000`})
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(time.Until(begun.Add(timeout + time.Second))) // the time-out is about wall time
+	time.Sleep(time.Until(begun.Add(timeout + time.Second))) // the timeout is about wall time
 	after, err := b.machine.Stats(t.Context())
 	if err != nil || after.CPU-before.CPU > 10*time.Millisecond {
 		t.Errorf("the parked box used %v of CPU time, %v", after.CPU-before.CPU, err)
@@ -112,7 +112,7 @@ n = -1000`})
 	}
 }
 
-// TestPark_timeout checks that the time-out of a run that may call is still enforced,
+// TestPark_timeout checks that the timeout of a run that may call is still enforced,
 // before and after it was parked, and that the interpreter survives.
 func TestPark_timeout(t *testing.T) {
 	f := newFixture(t, nil)

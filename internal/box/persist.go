@@ -240,7 +240,7 @@ func (b *Box) metaLocked() snapshot.Meta {
 		Purpose: snapshot.Box, Owner: string(b.key.owner), Kind: string(b.key.kind), BoxID: b.key.id,
 		Name: b.name, Description: b.desc, Interpreter: string(b.interpreter), Template: b.template, Flavor: string(b.flavor), Limits: b.limits,
 		Created: b.created, Ran: b.ranLocked(), Unreported: b.unreportedLocked(),
-		// By the clock as it is now: it may have been set since, and age goes by it.
+		// By the clock as it is now: it may have been set since, and the age is computed from it.
 		Used: now.Add(-now.Sub(b.use.lastUsed)),
 	}
 }

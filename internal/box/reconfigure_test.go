@@ -19,7 +19,7 @@ func TestReconfigure(t *testing.T) {
 	}
 	b := f.session(t, "", "b")
 	if d, err := b.timeout("x", 0); err != nil || d != 7*time.Second {
-		t.Errorf("time-out: got %v, %v", d, err)
+		t.Errorf("timeout: got %v, %v", d, err)
 	}
 	if f.cfg().PoolSize == 9 {
 		t.Error("the size of the pool was taken over, and the pool was not")
@@ -36,6 +36,6 @@ func TestReconfigure(t *testing.T) {
 	wrong := less
 	wrong.IdleTimeout = time.Second
 	if err := f.Reconfigure(wrong); err == nil || !strings.Contains(err.Error(), "cleanup interval") || f.cfg().IdleTimeout == time.Second {
-		t.Errorf("a time-out that makes no sense: got %v", err)
+		t.Errorf("a timeout that makes no sense: got %v", err)
 	}
 }

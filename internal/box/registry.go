@@ -324,6 +324,22 @@ func (r *registry) notify() {
 	r.changed.broadcast()
 }
 
+// waitChangeLocked waits until room may have become free, or a box has changed. It releases mu
+// while it waits. The error is the cause of ctx.
+func (r *registry) waitChangeLocked(ctx context.Context) error {
+	changed := r.changed.wait()
+	r.mu.Unlock()
+	select {
+	case <-changed:
+	case <-ctx.Done():
+	}
+	r.mu.Lock()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
 // nextChange returns a channel that is closed at the next of these: a box becomes ready, leaves
 // the registry or memory, or returns to the registry; the last pin of an idle box is released; a
 // start gets its room; the last machine that was being made is made; a rollback ends; a record is

@@ -109,15 +109,8 @@ func (l *lifecycle) replace(ctx context.Context, op string, old, b *Box) error {
 // of the owner is being replaced. It releases mu while it waits.
 func (l *lifecycle) admitReplacementLocked(ctx context.Context, op string, old, b *Box) error {
 	for l.reg.replacesLocked(b.key.owner) {
-		changed := l.reg.changed.wait()
-		l.reg.mu.Unlock()
-		select {
-		case <-changed:
-		case <-ctx.Done():
-		}
-		l.reg.mu.Lock()
-		if ctx.Err() != nil {
-			return b.cancelled(op, context.Cause(ctx))
+		if err := l.reg.waitChangeLocked(ctx); err != nil {
+			return b.cancelled(op, err)
 		}
 	}
 	switch err := l.reg.openLocked(op); {

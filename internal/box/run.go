@@ -27,20 +27,9 @@ func (b *Box) Run(ctx context.Context, req RunRequest) (_ *RunResult, failed err
 	if req.Calls != nil {
 		defer req.Calls.End()
 	}
-	lang := b.interpreter.Language()
-	if req.Language != "" {
-		t, err := ParseLanguage(req.Language)
-		if err != nil {
-			return nil, err
-		}
-		lang = t.Language()
-	}
-	if have := b.interpreters(); have[lang] == "" {
-		whose := "server"
-		if b.template != "" {
-			whose = "template"
-		}
-		return nil, noInterpreter(op, lang, whose, have)
+	lang, err := b.languageOf(op, req)
+	if err != nil {
+		return nil, err
 	}
 	timeout, err := b.timeout(op, req.Timeout)
 	if err != nil {
@@ -75,26 +64,7 @@ func (b *Box) Run(ctx context.Context, req RunRequest) (_ *RunResult, failed err
 	ctx, span := tracing.Start(ctx, "box run")
 	span.Set("glovebox.language", lang)
 	out := newCollector(b.env.cfg(), req.Progress)
-	x := protocol.Run{
-		Kernel: lang, Language: lang,
-		TimeoutMS: millis(timeout), GraceMS: millis(killGrace),
-		Capture: protocol.Capture{Head: b.env.cfg().OutputHead, Tail: b.env.cfg().OutputTail},
-	}
-	var res protocol.RunResult
-	if req.Calls == nil {
-		_, release := b.guard(ctx, timeout+b.env.kernelStart)
-		res, err = b.machine.Agent.Run(ctx, x, []byte(req.Code), out)
-		release()
-	} else {
-		x.TimeoutMS = millis(timeout + maxParked)
-		out.calls = lang
-		var took time.Duration
-		took, err = b.parkable(ctx, k.runs, timeout, b.env.kernelStart, &res.Stopped, func(ctx context.Context) (err error) {
-			res, err = b.machine.Agent.RunWithCalls(ctx, x, []byte(req.Code), out, req.Calls)
-			return err
-		})
-		res.Seconds = min(res.Seconds, took.Seconds())
-	}
+	res, err := b.runInAgent(ctx, k, lang, req, timeout, out)
 	span.End(err)
 	if err != nil {
 		return nil, out.attach(b.callError(ctx, op, err))
@@ -111,6 +81,48 @@ func (b *Box) Run(ctx context.Context, req RunRequest) (_ *RunResult, failed err
 	out.fitOutput(res.Stdout)
 	b.saveDisplays(ctx, out)
 	return b.runResult(k, req.Code, &res, out, timeout), nil
+}
+
+// languageOf returns the language of a run: that of the request, or else of the box.
+func (b *Box) languageOf(op string, req RunRequest) (lang string, err error) {
+	lang = b.interpreter.Language()
+	if req.Language != "" {
+		t, err := ParseLanguage(req.Language)
+		if err != nil {
+			return "", err
+		}
+		lang = t.Language()
+	}
+	if have := b.interpreters(); have[lang] == "" {
+		whose := "server"
+		if b.template != "" {
+			whose = "template"
+		}
+		return "", noInterpreter(op, lang, whose, have)
+	}
+	return lang, nil
+}
+
+// runInAgent has the agent run the code in a kernel that the caller has, and collects the output.
+func (b *Box) runInAgent(ctx context.Context, k *kernel, lang string, req RunRequest, timeout time.Duration, out *collector) (res protocol.RunResult, err error) {
+	x := protocol.Run{
+		Kernel: lang, Language: lang,
+		TimeoutMS: millis(timeout), GraceMS: millis(killGrace),
+		Capture: protocol.Capture{Head: b.env.cfg().OutputHead, Tail: b.env.cfg().OutputTail},
+	}
+	if req.Calls == nil {
+		_, release := b.guard(ctx, timeout+b.env.kernelStart)
+		defer release()
+		return b.machine.Agent.Run(ctx, x, []byte(req.Code), out)
+	}
+	x.TimeoutMS = millis(timeout + maxParked)
+	out.calls = lang
+	took, err := b.parkable(ctx, k.runs, timeout, b.env.kernelStart, &res.Stopped, func(ctx context.Context) (err error) {
+		res, err = b.machine.Agent.RunWithCalls(ctx, x, []byte(req.Code), out, req.Calls)
+		return err
+	})
+	res.Seconds = min(res.Seconds, took.Seconds())
+	return res, err
 }
 
 // runResult converts the agent's result for the caller.

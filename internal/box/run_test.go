@@ -148,17 +148,17 @@ func TestRun_Timeouts(t *testing.T) {
 	res := runReq(t, b, RunRequest{Code: "print('before', flush=True)\nwhile True: pass", Timeout: 300 * time.Millisecond})
 	if res.Success || !res.TimedOut || res.Lost != "" || res.Stdout != "before\n" || len(res.Notes) != 1 ||
 		res.Notes[0] != "Code execution timed out after 0.3 seconds and was interrupted; variables are kept." {
-		t.Errorf("time-out: got %+v", res)
+		t.Errorf("timeout: got %+v", res)
 	}
 	wantOut(t, b, "x", "1\n")
 
-	run(t, b, "import signal, time") // which may take longer than the time-out
+	run(t, b, "import signal, time") // which may take longer than the timeout
 	res = runReq(t, b, RunRequest{
 		Code:    "signal.signal(signal.SIGINT, signal.SIG_IGN)\nfor i in range(1000):\n  try: time.sleep(1)\n  except BaseException: pass",
 		Timeout: 300 * time.Millisecond,
 	})
 	if res.Success || !res.TimedOut || res.Lost == "" || len(res.Notes) != 2 || !strings.Contains(res.Notes[1], "All variables were lost") {
-		t.Errorf("time-out without yielding: got %+v", res)
+		t.Errorf("timeout without yielding: got %+v", res)
 	}
 	res = run(t, b, "'x' in dir()")
 	if res.Stdout != "False\n" || !res.Fresh || len(res.Notes) != 0 {

@@ -266,3 +266,74 @@ func ambiguousSnapshot(op, name string, matching []*snapshot.Record) error {
 		Hint: "Use the snapshot_id: " + strings.Join(ids, ", ") + ".", Context: map[string]string{"field": "snapshot_id"},
 	}
 }
+
+// saved lists an owner's saved snapshots, and the earlier states of boxes that were
+// set aside.
+func (recs *records) saved(op string, owner Owner) ([]snapshot.Record, error) {
+	return recs.listed(op, func(meta *snapshot.Meta) bool {
+		return (meta.Purpose == snapshot.Saved || meta.Aside != "") && meta.Owner == string(owner) && !meta.Written.IsZero()
+	})
+}
+
+// beginSave counts a snapshot that an owner begins to save, until end is called. It returns
+// an error if max snapshots of the owner are saved or being saved.
+func (recs *records) beginSave(op string, owner Owner, max int) (end func(), err error) {
+	recs.saveMu.Lock()
+	if recs.saving == nil {
+		recs.saving = make(map[Owner]int)
+	}
+	before := recs.saving[owner]
+	recs.saving[owner]++
+	recs.saveMu.Unlock()
+	end = func() {
+		recs.saveMu.Lock()
+		defer recs.saveMu.Unlock()
+		if recs.saving[owner]--; recs.saving[owner] == 0 {
+			delete(recs.saving, owner)
+		}
+	}
+	n := before
+	found, err := recs.saved(op, owner)
+	if err != nil {
+		end()
+		return nil, err
+	}
+	for _, r := range found {
+		if r.Aside == "" {
+			n++
+		}
+	}
+	if n < max {
+		return end, nil
+	}
+	end()
+	return nil, &Error{
+		Code: CodeLimit, Op: op, Msg: fmt.Sprintf("Snapshots limit exceeded: %d >= %d", n, max),
+		Hint: "Delete snapshots that are no longer needed with delete_snapshot.", Context: map[string]string{"limit": "snapshots"},
+	}
+}
+
+// findSaved finds a saved snapshot of an owner by its id or its unique name. The error is
+// CodeNotFound if there is none, and CodeInvalid if several have the name.
+func (recs *records) findSaved(op string, owner Owner, id string) (*snapshot.Record, error) {
+	var matching []*snapshot.Record
+	found, err := recs.saved(op, owner)
+	if err != nil {
+		return nil, err
+	}
+	for i := range found {
+		switch r := &found[i]; {
+		case r.ID == id:
+			return r, nil
+		case r.Name == id && id != "":
+			matching = append(matching, r)
+		}
+	}
+	switch len(matching) {
+	case 0:
+		return nil, snapshotNotFound(op, id)
+	case 1:
+		return matching[0], nil
+	}
+	return nil, ambiguousSnapshot(op, id, matching)
+}

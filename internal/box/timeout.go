@@ -10,7 +10,7 @@ const (
 	// killGrace is between the interrupt and the kill of code that has run too
 	// long: enough for a handler to clean up, short enough to wait for.
 	killGrace = 2 * time.Second
-	// answerGrace is how long after the time-out the agent must have answered: the
+	// answerGrace is how long after the timeout the agent must have answered: the
 	// grace, and generously more, since a false alarm costs the whole box.
 	answerGrace = killGrace + 5*time.Second
 	// cancelBackstop is how long the agent has to answer a cancelled call, the
@@ -25,7 +25,7 @@ const (
 // sessions that are given a context.
 func (b *Box) SessionTimeout() time.Duration { return b.env.cfg().ExecTimeout }
 
-// timeout resolves the time-out of a call.
+// timeout resolves the timeout of a call.
 func (b *Box) timeout(op string, d time.Duration) (time.Duration, error) {
 	c := b.env.cfg()
 	switch {
@@ -39,7 +39,7 @@ func (b *Box) timeout(op string, d time.Duration) (time.Duration, error) {
 	return d, nil
 }
 
-// millis is a time-out for the agent, to which zero means none.
+// millis is a timeout for the agent, to which zero means none.
 func millis(d time.Duration) int64 { return max(d.Milliseconds(), 1) }
 
 // secs returns a duration in seconds: "1 second", "0.5 seconds".
@@ -51,9 +51,9 @@ func secs(d time.Duration) string {
 }
 
 // guard ends the box if the call does not end within d, or soon after the end of ctx: an
-// agent that does not even report a time-out is hung. It is the backstop of a
+// agent that does not even report a timeout is hung. It is the backstop of a
 // cancellation, whose path docs/architecture.md describes below "Where to look". The
-// caller must call release when the call has ended; clock is the time-out, which may be
+// caller must call release when the call has ended; clock is the timeout, which may be
 // held before that.
 func (b *Box) guard(ctx context.Context, d time.Duration) (clock *deadline, release func()) {
 	clock = newDeadline(d+b.env.answerGrace, func() {

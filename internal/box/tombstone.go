@@ -16,7 +16,7 @@ type Reason string
 // The closed set of reasons.
 const (
 	ReasonStopped  Reason = "stopped"  // its owner asked for it
-	ReasonIdle     Reason = "idle"     // unused for the idle time-out
+	ReasonIdle     Reason = "idle"     // unused for the idle timeout
 	ReasonEvicted  Reason = "evicted"  // it made room for another one
 	ReasonOOM      Reason = "oom"      // it went over its memory limit
 	ReasonDisk     Reason = "disk"     // the host's disk was nearly full and it wrote on

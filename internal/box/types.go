@@ -137,7 +137,7 @@ type RunRequest struct {
 }
 
 // Calls answers the calls of a run's code, and keeps what they add to its result. A call
-// that waits for a person may park the run, see [Park]. The time-out of a run that may
+// that waits for a person may park the run, see [Park]. The timeout of a run that may
 // call includes the start of its interpreter.
 type Calls interface {
 	client.Host
@@ -160,14 +160,14 @@ type Image struct {
 type RunResult struct {
 	Stdout   string // with the values of last expressions, in order
 	Stderr   string // with the traceback of Error at the end
-	Success  bool   // no uncaught error, no time-out, kernel alive
+	Success  bool   // no uncaught error, no timeout, kernel alive
 	Error    *protocol.RunError
 	Images   []Image
 	Duration time.Duration // of the code
 	TimedOut bool
 	Lost     string    // why the kernel's variables are gone; "": they are kept
 	Fresh    bool      // the kernel was started for this run
-	Notes    []string  // sentences for the model: time-outs, losses, omissions
+	Notes    []string  // sentences for the model: timeouts, losses, omissions
 	Refused  []Refusal // connections since the last result, at most 5
 	// RefusedMore is how many destinations Refused omits, at least.
 	RefusedMore int

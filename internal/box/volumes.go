@@ -120,7 +120,7 @@ func explainFrozen(err error, volumes []engine.Mount) error {
 	return &frozenError{strings.Join(paths, " and "), err}
 }
 
-// VolumeError is the error of a start for want of a volume.
+// VolumeError is the error of a start that lacks a volume.
 type VolumeError struct {
 	Guest string // the path of the volume in boxes
 	Why   string // a clause for clients, without paths of the host: "its directory on the server is not there"
@@ -133,7 +133,7 @@ func (e *VolumeError) Error() string { return fmt.Sprintf("use the volume %s: %v
 // Unwrap returns Err.
 func (e *VolumeError) Unwrap() error { return e.Err }
 
-// withoutVolume returns the error of a start for want of a volume.
+// withoutVolume returns the error of a start that lacks a volume.
 func (s *spec) withoutVolume(op string, e *VolumeError) error {
 	return s.error(CodeStartFailed, op, fmt.Sprintf("%s: the volume %s cannot be used, since %s", s.startFailed(), e.Guest, e.Why),
 		"The operator can repair the directory of the volume, which the server's log names. Then call again.", e)

@@ -62,7 +62,7 @@ below /home/user or /tmp. A DEST that ends with / is a directory. --out copies
 results to this machine when the program has ended. A DEST that ends with .tar
 becomes an archive.
 
-Output is streamed. The exit code is the program's, 124 after a time-out, or 125 if
+Output is streamed. The exit code is the program's, 124 after a timeout, or 125 if
 Glovebox itself failed.`,
 		Example: `  glovebox run analysis.py --copy data.csv --out result.csv
   echo '6 * 7' | glovebox run --lang python -
@@ -403,7 +403,7 @@ func stopped(ctx context.Context, how string, j *job, code int) *exitStatus {
 	var sig *signalled
 	switch {
 	case how == "timeout":
-		return &exitStatus{ExitTimeout, withHint(fmt.Errorf("stopped after the time-out of %v", j.timeout), "set a longer time-out with --timeout")}
+		return &exitStatus{ExitTimeout, withHint(fmt.Errorf("stopped after the timeout of %v", j.timeout), "set a longer timeout with --timeout")}
 	case errors.As(context.Cause(ctx), &sig):
 		return &exitStatus{sig.code(), sig}
 	case how == "oom":

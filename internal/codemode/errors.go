@@ -102,7 +102,7 @@ func (b *Broker) withTool(err error, t Tool, l Language) error {
 func safe(s string) string {
 	if len(s) > maxMessage {
 		n := maxMessage
-		for n > 0 && s[n]&0xc0 == 0x80 { // amid a character
+		for n > 0 && s[n]&0xc0 == 0x80 { // in the middle of a character
 			n--
 		}
 		s = s[:n] + "…"

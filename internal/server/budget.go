@@ -6,7 +6,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/server/auth"
 )
 
-// A party is whose part of a budget an amount is. The callers of an owner who have no scope to
+// A party is the account that an amount of a budget counts against. The callers of an owner who have no scope to
 // run code take at most half of the owner's part, so that they cannot keep the others from
 // working.
 type party struct {

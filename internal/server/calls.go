@@ -20,8 +20,8 @@ import (
 // [Server.end] removes it when it has an answer. It may outlive the connection that its
 // request came over.
 //
-// docs/architecture.md ("Where to look", "Cancelling a call") has the way of a cancellation from
-// the client to user code.
+// docs/architecture.md ("Where to look", "Cancelling a call") describes the path of a cancellation
+// from the client to user code.
 type call struct {
 	caller *caller
 	method string

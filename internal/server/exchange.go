@@ -35,7 +35,7 @@ func (s *Server) exchange(w http.ResponseWriter, r *http.Request, m *postBody, t
 
 	c, end, err := s.connect(callerIn(r).party(), m, to, direct != nil)
 	if err != nil {
-		s.log.Error("connect a session", logkey.Error, err)
+		s.log.Error("session not connected", logkey.Error, err)
 		s.refuse(w, http.StatusInternalServerError, m.ID, jsonrpc.CodeInternalError, "Internal error")
 		return
 	}

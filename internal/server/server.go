@@ -134,21 +134,7 @@ func New(opts Options) *Server {
 	s.versions = mcp.SupportedProtocolVersions()
 	s.headers = make(map[string][]argumentHeader)
 	s.replay = newReplay(opts.Limits.Replay)
-	if opts.Extend.Capabilities != nil {
-		s.caps = *opts.Extend.Capabilities
-	}
-	if s.caps.Tools == nil {
-		s.caps.Tools = &mcp.ToolCapabilities{}
-	}
-	// There are no prompts; an empty list says so.
-	if s.caps.Prompts == nil {
-		s.caps.Prompts = &mcp.PromptCapabilities{}
-	}
-	if s.caps.Resources == nil {
-		s.caps.Resources = &mcp.ResourceCapabilities{}
-	}
-	s.caps.Extensions = maps.Clone(s.caps.Extensions)
-	s.caps.AddExtension(tasks.Extension, nil)
+	s.caps = capabilities(opts.Extend.Capabilities)
 	sdk := &mcp.ServerOptions{
 		Instructions: opts.Instructions,
 		Capabilities: &s.caps,
@@ -168,6 +154,35 @@ func New(opts Options) *Server {
 		opts.Extend.Server(s.mcp)
 	}
 	tasks.Register(s.mcp)
+	s.openMiddleware(tasked)
+	s.openForwarding()
+	return s
+}
+
+// capabilities returns those of the server, beside its own ones for extensions.
+func capabilities(own *mcp.ServerCapabilities) (caps mcp.ServerCapabilities) {
+	if own != nil {
+		caps = *own
+	}
+	if caps.Tools == nil {
+		caps.Tools = &mcp.ToolCapabilities{}
+	}
+	// There are no prompts; an empty list says so.
+	if caps.Prompts == nil {
+		caps.Prompts = &mcp.PromptCapabilities{}
+	}
+	if caps.Resources == nil {
+		caps.Resources = &mcp.ResourceCapabilities{}
+	}
+	caps.Extensions = maps.Clone(caps.Extensions)
+	caps.AddExtension(tasks.Extension, nil)
+	return caps
+}
+
+// openMiddleware sets what a message passes on its way to the tools and back, and the tasks, of
+// which tasked has the policy of each tool.
+func (s *Server) openMiddleware(tasked map[string]tasks.Policy) {
+	opts := &s.opts
 	// A call that becomes a task is observed, registered and checked when it runs.
 	run := []mcp.Middleware{s.observe, s.access, s.trackSessions, s.register, s.code, s.rejectUnknown}
 	if opts.Templates != nil { // before the network, which exchanges schemas
@@ -191,8 +206,6 @@ func New(opts Options) *Server {
 	s.mcp.AddReceivingMiddleware(slices.Concat([]mcp.Middleware{s.attach}, all)...)
 	s.mcp.AddSendingMiddleware(tools.KeepAnswer)
 	s.openDirect(all)
-	s.openForwarding()
-	return s
 }
 
 // openBudgets sets the limits. One owner may use half of each, where owners are

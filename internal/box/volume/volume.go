@@ -44,7 +44,7 @@ func (e *UnusableError) Public() string {
 	switch {
 	case errors.Is(e.Err, ErrUnsafe):
 		return "its directory on the server is not safe: others could change it or have"
-	case errors.Is(e.Err, errCrowded):
+	case errors.Is(e.Err, errVolumeLimit):
 		return "it has directories of as many owners as there may be"
 	case errors.Is(e.Err, fs.ErrNotExist):
 		return "its directory on the server is not there"
@@ -55,7 +55,7 @@ func (e *UnusableError) Public() string {
 }
 
 // errCrowded means that a parent has no room for a further owner's directory.
-var errCrowded = errors.New("the most there may be")
+var errVolumeLimit = errors.New("volume limit reached")
 
 // Volume is one volume.
 type Volume struct {
@@ -230,7 +230,7 @@ func checkNumber(root *os.Root, most int) error {
 	for n := 0; ; {
 		names, err := d.Readdirnames(1000)
 		if n += len(names); n >= most {
-			return fmt.Errorf("%s has %d directories of owners, %w; remove those of owners who left", root.Name(), most, errCrowded)
+			return fmt.Errorf("%s has %d directories of owners, %w; remove those of owners who left", root.Name(), most, errVolumeLimit)
 		}
 		if errors.Is(err, io.EOF) {
 			return nil

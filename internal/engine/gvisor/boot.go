@@ -46,13 +46,13 @@ func (e *Engine) boot(ctx context.Context, id string, p *plan, begin func(*guest
 	}
 
 	g := &guest{e: e, id: id, tree: tree, limits: p.Limits, made: p.made, socket: e.dir.socket(id), end: guests.NewEnd()}
-	var trash files
-	defer trash.close()
+	var spare files
+	defer spare.close()
 	defer func() {
 		if err == nil {
 			return
 		}
-		trash.close() // or the gofer would wait for the other end forever
+		spare.close() // or the gofer would wait for the other end forever
 		g.endProcesses(err, context.Cause(ctx) == nil)
 		report := g.report.tail()
 		g.free()
@@ -72,7 +72,7 @@ func (e *Engine) boot(ctx context.Context, id string, p *plan, begin func(*guest
 	}()
 
 	l := &launch{id: id, spec: p.Spec, tree: tree, bundle: e.dir.root, socket: g.socket, debug: e.cfg.DebugDir, cpus: e.cpus.visible(p.Limits)}
-	if err := g.openStreams(l, &trash); err != nil {
+	if err := g.openStreams(l, &spare); err != nil {
 		return nil, err
 	}
 	if g.group, err = e.groups.create(id, p.Limits); err != nil {
@@ -95,13 +95,13 @@ func (e *Engine) boot(ctx context.Context, id string, p *plan, begin func(*guest
 		return nil, err
 	}
 	l.user = g.user
-	s, err := l.start(e, &trash)
+	s, err := l.start(e, &spare)
 	g.gofers, g.root, g.sentry = s.gofers, s.root, s.sentry
 	if err != nil {
 		return nil, err
 	}
 	// Only the children hold the far ends, so that the pipes close with them.
-	trash.closeExcept(s.ready)
+	spare.closeExcept(s.ready)
 	if err := waitReady(ctx, s.ready); err != nil {
 		return nil, fmt.Errorf("wait for the sentry: %w", err)
 	}
@@ -115,18 +115,18 @@ func (e *Engine) boot(ctx context.Context, id string, p *plan, begin func(*guest
 }
 
 // openStreams creates the pipes to the agent and for the processes' error reports.
-func (g *guest) openStreams(l *launch, trash *files) error {
+func (g *guest) openStreams(l *launch, spare *files) error {
 	in, inW, err := os.Pipe()
 	if err != nil {
 		return fmt.Errorf("make pipe: %w", err)
 	}
-	trash.add(in)
+	spare.add(in)
 	outR, out, err := os.Pipe()
 	if err != nil {
 		inW.Close()
 		return fmt.Errorf("make pipe: %w", err)
 	}
-	trash.add(out)
+	spare.add(out)
 	g.link = stdiolink.New(outR, inW)
 	for _, f := range []*os.File{in, outR} {
 		// Best effort: an ordinary user has a budget for pipes.
@@ -136,11 +136,11 @@ func (g *guest) openStreams(l *launch, trash *files) error {
 	if g.stderr, errW, err = newTail(); err != nil {
 		return err
 	}
-	trash.add(errW)
+	spare.add(errW)
 	if g.report, reportW, err = newReport(); err != nil {
 		return err
 	}
-	trash.add(reportW)
+	spare.add(reportW)
 	l.stdio = [3]*os.File{in, out, errW}
 	l.report = reportW
 	return nil

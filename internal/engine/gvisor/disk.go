@@ -35,7 +35,7 @@ const (
 	maxReserved = 1 << 46
 	// endWait is how long the space of a guest that was ended for lack of room counts as
 	// about to be freed. Meanwhile no other guest ends, unless it writes and less than
-	// 1/floor of the reserve is free.
+	// 1/criticalDivisor of the reserve is free.
 	endWait         = time.Minute
 	criticalDivisor = 2
 )
@@ -60,9 +60,9 @@ type disk struct {
 	stop chan struct{}
 	done chan struct{}
 
-	mu     sync.Mutex          // held over system calls about open files and names, which read no data
-	quotas map[*quota]struct{} // guarded by mu
-	said   int64               // guarded by mu; published size
+	mu        sync.Mutex          // held over system calls about open files and names, which read no data
+	quotas    map[*quota]struct{} // guarded by mu
+	published int64               // guarded by mu; published size
 }
 
 // quota is what a guest may write.
@@ -212,7 +212,7 @@ func (d *disk) measureLocked() (u hostdisk.Use, err error) {
 	if err := d.publishLocked(); err != nil {
 		return u, err
 	}
-	u.Reserved = d.said
+	u.Reserved = d.published
 	parent := filepath.Dir(d.own)
 	entries, err := os.ReadDir(parent)
 	if err != nil {
@@ -242,13 +242,13 @@ func (d *disk) publishLocked() error {
 	for q := range d.quotas {
 		sum += max(0, q.guaranteed-q.used)
 	}
-	if sum == d.said {
+	if sum == d.published {
 		return nil
 	}
 	if err := d.reserved.Truncate(sum); err != nil {
 		return fmt.Errorf("publish the reserved disk space: %w", err)
 	}
-	d.said = sum
+	d.published = sum
 	return nil
 }
 

@@ -114,7 +114,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 	var noGroups error
 	e.groups, noGroups = openCgroups(dir.name)
 	if sysmonErr != nil {
-		e.log.Info("the Go runtime of this process watches itself often", logkey.Error, sysmonErr)
+		e.log.Info("cannot reduce polling of the Go runtime", logkey.Error, sysmonErr)
 	}
 	if noGroups != nil {
 		e.log.Info("no cgroups: a watcher enforces limits instead of the kernel", logkey.Error, noGroups)

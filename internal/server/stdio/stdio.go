@@ -157,7 +157,7 @@ func (c *conn) next(ctx context.Context) (m jsonrpc.Message, modern bool, err er
 		case l := <-c.lines:
 			if l.err != nil {
 				if !errors.Is(l.err, io.EOF) {
-					c.t.Log.Warn("read input", logkey.Error, l.err)
+					c.t.Log.Warn("input not read", logkey.Error, l.err)
 				}
 				c.holdBack(ctx, c.t.Grace)
 				return nil, false, io.EOF
@@ -409,7 +409,7 @@ func (c *conn) writeLine(data []byte) error {
 	default:
 	}
 	if _, err := c.w.Write(append(data, '\n')); err != nil {
-		c.t.Log.Info("end session: the client is gone", logkey.Error, err)
+		c.t.Log.Info("session ended: the client is gone", logkey.Error, err)
 		c.t.Abort() // before the SDK, which cancels the calls for no cause once it has the error
 		c.close()
 		return fmt.Errorf("write message: %w", err)

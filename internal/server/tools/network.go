@@ -117,7 +117,7 @@ func networkNote(b *box.Box) string {
 
 // withNotes returns the notes about the box of a call, and those about its result. A note
 // about the box that one about the result repeats is left out, such as that of networkNote
-// where the program failed for want of a network.
+// where the program failed because there is no network.
 func withNotes(ofBox, ofResult []string) []string {
 	var notes []string
 	for _, note := range ofBox {
