@@ -57,11 +57,11 @@ func TestPool(t *testing.T) {
 	checked := p.awaitLine(t, 0, "health check passed")
 	at := 0
 	for _, words := range [][]string{
-		{"level=INFO", "pool begins to fill", "template=python", "size=3"},
-		{"level=INFO", "pool instance is ready", "template=python", "ready=1"},
-		{"level=INFO", "pool instance is ready", "template=python", "ready=2"},
-		{"level=INFO", "pool instance is ready", "template=python", "ready=3"},
-		{"level=INFO", "pool is full", "template=python"},
+		{"level=INFO", "pool begins to fill", "interpreter=python", "size=3"},
+		{"level=INFO", "pool instance is ready", "interpreter=python", "ready=1"},
+		{"level=INFO", "pool instance is ready", "interpreter=python", "ready=2"},
+		{"level=INFO", "pool instance is ready", "interpreter=python", "ready=3"},
+		{"level=INFO", "pool is full", "interpreter=python"},
 		{"level=INFO", "health check passed"},
 	} {
 		i := p.line(at, words...)
@@ -83,7 +83,7 @@ func TestPool(t *testing.T) {
 			t.Errorf("a box does not see its own traces: got %q, want %s among them", again, w)
 		}
 	}
-	p.awaitLine(t, checked+1, "pool instance is ready", "template=python", "ready=3")
+	p.awaitLine(t, checked+1, "pool instance is ready", "interpreter=python", "ready=3")
 
 	// More at once than the pool has.
 	const burst = 10
@@ -232,7 +232,7 @@ func TestKilledServer_IsCleanedUp(t *testing.T) {
 	living.run(t, id, "x = 6 * 7")
 	victim.run(t, victim.create(t, "box"), "x = 1")
 	// Otherwise the processes of the next box would be missing from the list below.
-	victim.awaitLine(t, checked+1, "pool instance is ready", "template=python")
+	victim.awaitLine(t, checked+1, "pool instance is ready", "interpreter=python")
 
 	pids := descendants(victim.cmd.Process.Pid)
 	if len(pids) < 4 {

@@ -139,7 +139,7 @@ func TestServe_ReportsStatus(t *testing.T) {
 		`level=INFO msg="glovebox starts"`,
 		`level=INFO msg="engine ready" engine=gvisor`,
 		`level=INFO msg="health check begins`,
-		`level=INFO msg="pool begins to fill" template=python`,
+		`level=INFO msg="pool begins to fill" interpreter=python`,
 		`level=INFO msg="pool instance is ready"`,
 		`level=INFO msg="pool is full"`,
 		`level=INFO msg="health check passed`,

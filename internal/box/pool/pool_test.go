@@ -248,9 +248,9 @@ func TestFill_ClassesTakeTurns(t *testing.T) {
 			}
 
 			for _, words := range [][]string{
-				{"INFO", "pool begins to fill", "template=python", "flavor=small", "size=2"},
-				{"INFO", "pool instance is ready", "guest=member-4", "template=node", "ready=2"},
-				{"INFO", "pool is full", "template=python"},
+				{"INFO", "pool begins to fill", "interpreter=python", "flavor=small", "size=2"},
+				{"INFO", "pool instance is ready", "guest=member-4", "interpreter=node", "ready=2"},
+				{"INFO", "pool is full", "interpreter=python"},
 			} {
 				if got := f.log.with(words...); len(got) != 1 {
 					t.Errorf("log lines with %q: got %q, want one", words, got)
@@ -412,10 +412,10 @@ func TestFill_FailingClassDoesNotBlockOthers(t *testing.T) {
 	}
 	f.setHook(nil)
 	ready(t, p)
-	if got := f.log.with("WARN"); len(got) != 1 || !strings.Contains(got[0], "no such interpreter") || !strings.Contains(got[0], "template=node") {
+	if got := f.log.with("WARN"); len(got) != 1 || !strings.Contains(got[0], "no such interpreter") || !strings.Contains(got[0], "interpreter=node") {
 		t.Errorf("warnings: got %q, want one with the cause", got)
 	}
-	if got := f.log.with("INFO", "pool is full", "template=node", "failures="); len(got) != 1 {
+	if got := f.log.with("INFO", "pool is full", "interpreter=node", "failures="); len(got) != 1 {
 		t.Errorf("log lines on the recovery: got %q, want one", got)
 	}
 }
