@@ -2,6 +2,8 @@ package archtest
 
 import (
 	"bytes"
+	"go/parser"
+	"go/token"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -33,6 +35,25 @@ func TestPackages_NamesAndComments(t *testing.T) {
 		}
 		if !strings.HasPrefix(p.Doc, want) {
 			t.Errorf("%s: package comment is %q, want one that begins with %q", p.rel(), p.Doc, want)
+		}
+		checkFileNames(t, p)
+	}
+}
+
+// fileName matches the name of a file of Go in a comment, without a directory.
+var fileName = regexp.MustCompile(`(?:^|[\s,])(\w+\.go)\b`)
+
+// checkFileNames checks that the files that package comments name exist.
+func checkFileNames(t *testing.T, p *pkg) {
+	for _, name := range slices.Concat(p.GoFiles, p.IgnoredGoFiles) {
+		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil, parser.ParseComments|parser.PackageClauseOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range fileName.FindAllStringSubmatch(f.Doc.Text(), -1) {
+			if _, err := os.Stat(filepath.Join(p.Dir, m[1])); err != nil {
+				t.Errorf("%s: the package comment in %s names %s, which does not exist", p.rel(), name, m[1])
+			}
 		}
 	}
 }

@@ -272,19 +272,27 @@ const readOnlySystem = "The system of a box is read-only, and its programs are n
 
 // systemNote returns the note about system packages that cannot be installed, "" if none was to be.
 func (o outcome) systemNote() string {
-	if deniedInstall().MatchString(o.stderr) || deniedInstall().MatchString(o.stdout) {
+	tried := o.failed || strings.Contains(o.source, "apt") || strings.Contains(o.source, "dpkg") // as in apt-get install x | tail
+	if tried && (deniedInstall().MatchString(o.stderr) || deniedInstall().MatchString(o.stdout)) {
 		return readOnlySystem
 	}
 	return ""
 }
 
+// refusedSSH matches the error of ssh for a host. Its group is the host.
+var refusedSSH = lazyregexp.New(`ssh: (?:Could not resolve hostname|connect to host) ([\w.-]+)`)
+
 // sshNote returns the note about a host that git did not reach over SSH, "" if there is none.
 func (o outcome) sshNote(allowed []string) string {
-	refused := strings.Contains(o.stderr, "ssh: Could not resolve hostname ") || strings.Contains(o.stderr, "ssh: connect to host ")
-	if len(allowed) > 0 && strings.Contains(o.stderr, "github.com") && !slices.ContainsFunc(allowed, func(entry string) bool { return strings.Contains(entry, "github") }) {
-		return "" // HTTPS is refused, too
+	host := refusedSSH().FindStringSubmatch(o.stderr)
+	if host == nil || !o.failed || !strings.Contains(o.stderr, "remote repository") {
+		return ""
 	}
-	if o.failed && refused && strings.Contains(o.stderr, "remote repository") {
+	https := func(entry string) bool { // perhaps: a preset is named after its site
+		suffix, wild := strings.CutPrefix(entry, "*.")
+		return entry == host[1] || entry == strings.TrimSuffix(host[1], ".com") || wild && strings.HasSuffix(host[1], "."+suffix)
+	}
+	if len(allowed) == 0 || slices.ContainsFunc(allowed, https) {
 		return "The presets of the network, such as github, allow HTTPS and not SSH: use the https URL of the repository, as in https://github.com/OWNER/REPOSITORY."
 	}
 	return ""

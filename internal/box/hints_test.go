@@ -73,7 +73,7 @@ func TestHints_SSH(t *testing.T) {
 // TestHints_SSHWithoutHTTPS: the note on SSH does not send a program to HTTPS that is refused as well.
 func TestHints_SSHWithoutHTTPS(t *testing.T) {
 	o := outcome{failed: true, stderr: "ssh: connect to host github.com port 22: Connection refused\nfatal: Could not read from remote repository."}
-	for network, want := range map[string]bool{"": true, "npm": false, "github": true, "github.com": true} {
+	for network, want := range map[string]bool{"": true, "npm": false, "github": true, "github.com": true, "*.githubusercontent.com": false, "gitlab.com": false} {
 		var allowed []string
 		if network != "" {
 			allowed = []string{network}
@@ -93,9 +93,12 @@ func TestHints_SystemPackages(t *testing.T) {
 		"dpkg: error: requested operation requires superuser privilege",
 	} {
 		for _, network := range []networkState{{}, {allowed: []string{"debian"}}} {
-			got := b.hints(nil, outcome{stdout: text}, network)
+			got := b.hints(nil, outcome{stdout: text, source: "apt-get install tree | tail"}, network)
 			if len(got) != 1 || !strings.Contains(got[0], "read-only") {
 				t.Errorf("%q with network %v: got %q", text, network.allowed, got)
+			}
+			if got := b.hints(nil, outcome{stdout: text, source: "cat old.log"}, network); len(got) != 0 {
+				t.Errorf("%q in a log: got %q", text, got)
 			}
 		}
 	}

@@ -16,13 +16,13 @@ import (
 // was parked.
 const maxParked = time.Hour
 
-// errTimeLimit ends a run that may call when its timeout has passed.
 // stoppedEarly is why code or a command was stopped whose timeout passed before it began, for
 // example while its interpreter started.
 const stoppedEarly = "timeout before it began"
 
 func timedOut(stopped string) bool { return stopped == "timeout" || stopped == stoppedEarly }
 
+// errTimeLimit ends a run that may call when its timeout has passed.
 var errTimeLimit = errors.New("the timeout has passed")
 
 // A parker parks one call of code that may call the host. Its timeouts are suspended while

@@ -157,7 +157,7 @@ func (b *Box) runResult(k *kernel, code string, res *protocol.RunResult, out *co
 		case res.Lost != "":
 			note = fmt.Sprintf("Code execution timed out after %s.", secs(timeout))
 		case res.Stopped == stoppedEarly:
-			note = fmt.Sprintf("Code execution timed out after %s, before the code began: the interpreter was starting. Run it again; variables are kept.", secs(timeout))
+			note = fmt.Sprintf("Code execution timed out after %s, before the code began: the interpreter was starting. Run it again.", secs(timeout))
 		}
 		r.Notes = append(r.Notes, note)
 	}

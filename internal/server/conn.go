@@ -258,9 +258,9 @@ func (c *conn) cancel(key string) {
 }
 
 // forwarded remembers how to cancel a call that is forwarded to another server, until done is
-// called. It reports false if another call, forwarded or served here, has its id, or if the
+// called, with whether it was served there. It reports false if another call, forwarded or served here, has its id, or if the
 // session has ended.
-func (c *conn) forwarded(key string, cancel context.CancelCauseFunc) (done func(), ok bool) {
+func (c *conn) forwarded(key string, cancel context.CancelCauseFunc) (done func(served bool), ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.away[key] != nil || c.isClosed || c.calls[key] != nil {
@@ -273,11 +273,13 @@ func (c *conn) forwarded(key string, cancel context.CancelCauseFunc) (done func(
 	if c.early.take(key, time.Now()) {
 		cancel(errCancelled)
 	}
-	return func() {
+	return func(served bool) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		delete(c.away, key)
-		c.early.end(key)
+		if served {
+			c.early.end(key)
+		}
 	}, true
 }
 

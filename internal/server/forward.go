@@ -179,7 +179,7 @@ func (s *Server) forwardCall(w http.ResponseWriter, r *http.Request, m *postBody
 			s.refuseDuplicate(w, m.session.conn, m.ID)
 			return true
 		}
-		defer done()
+		defer func() { done(served) }()
 	}
 	if s.forwardToBox(w, r.WithContext(ctx), o, owner, name, f) {
 		return true

@@ -208,8 +208,8 @@ func (s *Server) openMiddleware(tasked map[string]tasks.Policy) {
 	s.openDirect(all)
 }
 
-// openBudgets sets the limits. One owner may use half of each, where owners are
-// known.
+// openBudgets sets the limits. One owner may use half of each, where owners are known, and of
+// requests a quarter more than its calls.
 func (s *Server) openBudgets() {
 	l := s.opts.Limits
 	half := func(all int64) int64 {

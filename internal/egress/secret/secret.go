@@ -9,8 +9,10 @@
 // its own, such as reversed, discloses it.
 //
 // Where to look: proxy.go intercepts the TLS of a connection, placeholder.go makes
-// placeholders and swaps them in a request, response.go and decode.go mask what comes back,
-// definition.go checks the settings, load.go reads the values, and rotate.go replaces them.
+// placeholders and swaps them in a request, and response.go masks what comes back: whole.go
+// bodies that are read first, lines.go those that are streamed, frames.go those of WebSockets.
+// definition.go checks the settings, load.go and key.go read the values, and rotate.go replaces
+// them.
 package secret
 
 import (

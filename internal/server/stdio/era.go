@@ -63,12 +63,40 @@ func (e *era) Read(ctx context.Context) (jsonrpc.Message, error) {
 func (e *era) Write(_ context.Context, m jsonrpc.Message) error { return e.conn.write(m) }
 
 // Serve reads messages until the input ends or ctx does, and returns when every
-// session has ended, or ten seconds later if the client does not read. It calls connect for the first message of each era of the
+// session has ended. It does not wait longer than the grace period and a few seconds for a
+// client that does not read. It calls connect for the first message of each era of the
 // protocol, at most twice, to begin a session over the transport that it passes.
 // The error joins those of connect and of the sessions.
 func (t *Transport) Serve(ctx context.Context, connect func(mcp.Transport) (*mcp.ServerSession, error)) error {
 	c := newConn(t)
 	defer c.close()
+	served := make(chan error, 1)
+	go func() { served <- c.serve(ctx, connect) }()
+	stop, inputEnded := c.t.Stop, c.inputEnded
+	var late <-chan time.Time
+	for {
+		select {
+		case err := <-served:
+			return err
+		case <-stop:
+			stop, inputEnded = nil, nil
+			late = time.After(c.t.StopGrace + lastWords + lastWrites)
+		case <-inputEnded:
+			inputEnded = nil
+			late = time.After(c.t.Grace + lastWords + lastWrites)
+		case <-late:
+			if c.stuck() {
+				// The goroutines that write to the client end with the process.
+				c.t.Log.Warn("session ended: the client does not read its answers")
+				return nil
+			}
+			late = time.After(time.Second) // a call takes its time to end
+		}
+	}
+}
+
+// serve is Serve without a bound for writes to a client that does not read.
+func (c *conn) serve(ctx context.Context, connect func(mcp.Transport) (*mcp.ServerSession, error)) error {
 	var eras [2]*era // older, modern
 	var sessions []*mcp.ServerSession
 	var errs []error
@@ -99,24 +127,17 @@ func (t *Transport) Serve(ctx context.Context, connect func(mcp.Transport) (*mcp
 			close(e.in)
 		}
 	}
-	ended := make(chan error, 1)
-	go func() {
-		for _, s := range sessions {
-			errs = append(errs, s.Wait())
-		}
-		ended <- errors.Join(errs...)
-	}()
-	select {
-	case err := <-ended:
-		return err
-	case <-time.After(lastWrites):
-		return errUnread
+	for _, s := range sessions {
+		errs = append(errs, s.Wait())
 	}
+	return errors.Join(errs...)
 }
 
-// errUnread is the error of Serve if the client neither reads its answers nor closes the pipe. The
-// goroutine that writes them ends with the process.
-var errUnread = errors.New("the client does not read its answers")
+// stuck reports whether a write to the client has lasted for lastWrites.
+func (c *conn) stuck() bool {
+	begun := c.writing.Load()
+	return begun != nil && time.Since(*begun) >= lastWrites
+}
 
 // deliver hands a message to an era's session. It returns false when that session
 // or the connection has ended.

@@ -21,6 +21,9 @@ func (c *conn) readLines() {
 	r := bufio.NewReaderSize(c.t.In, 64<<10)
 	for {
 		l := readLine(r, c.t.MaxLine)
+		if l.err != nil {
+			close(c.inputEnded)
+		}
 		select {
 		case c.lines <- l:
 		case <-c.closed:

@@ -15,6 +15,7 @@ import (
 	"io"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -33,7 +34,7 @@ const (
 	maxPending = 1000
 	// lastWords bounds how long the answers of cancelled calls are waited for.
 	lastWords = 2 * time.Second
-	// lastWrites bounds how long the sessions may take to end afterwards: a client that does not
+	// lastWrites bounds how long a write to the client may last afterwards: a client that does not
 	// read must not keep the server from ending.
 	lastWrites = 10 * time.Second
 )
@@ -75,10 +76,11 @@ type Transport struct {
 func newConn(t *Transport) *conn {
 	c := &conn{
 		t: *t, w: t.Out,
-		lines:   make(chan line),
-		closed:  make(chan struct{}),
-		changed: make(chan struct{}, 1),
-		pending: make(map[any]*call),
+		lines:      make(chan line),
+		closed:     make(chan struct{}),
+		inputEnded: make(chan struct{}),
+		changed:    make(chan struct{}, 1),
+		pending:    make(map[any]*call),
 	}
 	if c.t.MaxLine <= 0 {
 		c.t.MaxLine = defaultMaxLine
@@ -120,8 +122,11 @@ type conn struct {
 	once    sync.Once
 	changed chan struct{} // a token whenever pending may have become empty
 
-	wmu sync.Mutex
-	w   io.Writer // written to under wmu
+	inputEnded chan struct{} // closed when In has ended
+
+	wmu     sync.Mutex
+	w       io.Writer                 // written to under wmu
+	writing atomic.Pointer[time.Time] // when the write in progress began; nil: there is none
 
 	mu      sync.Mutex
 	pending map[any]*call // guarded by mu: requests without an answer, by id
@@ -408,6 +413,9 @@ func (c *conn) writeLine(data []byte) error {
 		return io.ErrClosedPipe
 	default:
 	}
+	begun := time.Now()
+	c.writing.Store(&begun)
+	defer c.writing.Store(nil)
 	if _, err := c.w.Write(append(data, '\n')); err != nil {
 		c.t.Log.Info("session ended: the client is gone", logkey.Error, err)
 		c.t.Abort() // before the SDK, which cancels the calls for no cause once it has the error
