@@ -79,6 +79,7 @@ func newConn(t *Transport) *conn {
 		lines:      make(chan line),
 		closed:     make(chan struct{}),
 		inputEnded: make(chan struct{}),
+		wlock:      make(chan struct{}, 1),
 		changed:    make(chan struct{}, 1),
 		pending:    make(map[any]*call),
 	}
@@ -124,8 +125,8 @@ type conn struct {
 
 	inputEnded chan struct{} // closed when In has ended
 
-	wmu     sync.Mutex
-	w       io.Writer                 // written to under wmu
+	wlock   chan struct{}             // full while somebody writes
+	w       io.Writer                 // written to under wlock
 	writing atomic.Pointer[time.Time] // when the write in progress began; nil: there is none
 
 	mu      sync.Mutex
@@ -406,8 +407,8 @@ func (c *conn) answered(id any) {
 
 // writeLine writes data and a newline in one write. A failed write ends the session.
 func (c *conn) writeLine(data []byte) error {
-	c.wmu.Lock()
-	defer c.wmu.Unlock()
+	c.wlock <- struct{}{}
+	defer func() { <-c.wlock }()
 	select {
 	case <-c.closed:
 		return io.ErrClosedPipe
