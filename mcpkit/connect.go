@@ -370,7 +370,7 @@ func eraOf(cs *mcp.ClientSession) Era {
 	return Legacy
 }
 
-// era returns the era to use. configured reports that it comes from the options, not
+// era returns the era to use. told reports that it comes from the options, not
 // from memory.
 func (s *Session) era() (era Era, told bool) {
 	if s.m.opts.Era != Auto {

@@ -89,7 +89,7 @@ func (t *httpTracer) RoundTrip(req *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// tap returns the body of a response and passes each message in it to hear, before the
+// tap returns the body of a response and passes each message in it to onMessage, before the
 // message is read completely. max bounds the bytes of a message; larger ones are not
 // passed.
 func tap(res *http.Response, max int, onMessage func([]byte)) io.ReadCloser {

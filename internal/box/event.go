@@ -14,7 +14,7 @@ type Event struct {
 	Kind   Kind
 	Flavor Flavor
 	Source Source        // of a start
-	Took   time.Duration // waiting for room and for allCalls included
+	Took   time.Duration // with the wait for room and for a slot
 	Failed bool
 }
 

@@ -127,7 +127,7 @@ func (b *Box) Processes(ctx context.Context) ([]Process, error) {
 	return res.Processes, err
 }
 
-// errFollowed ends an Attach whose time is over.
+// errAttachLimit ends an Attach whose time is over.
 var errAttachLimit = errors.New("attach limit reached")
 
 // Attach returns output of a background process. With Follow it waits for the

@@ -65,7 +65,7 @@ func networkError(op, msg, hint string) error {
 // inheritLocked gives a new box the limits of the box of that id that it takes the place
 // of, unless the owner stopped that one.
 func (l *lifecycle) inheritLocked(op string, b *Box) (err error) {
-	if b.origin.record != nil || b.origin.adopted != nil { // its own limits are in the record, or in its note
+	if b.origin.record != nil || b.origin.adopted != nil { // its own limits are in its record, or in that of the fleet
 		return nil
 	}
 	if t := l.reg.tombstones.get(b.key); t != nil && t.Reason != ReasonStopped {

@@ -70,7 +70,7 @@ var transitions = []struct {
 	{stateEnding, stateGone, "freed"},
 }
 
-// next has a bit for each state that may follow.
+// successors has a bit for each state that may follow.
 var successors = func() (next [numStates]uint16) {
 	for _, t := range transitions {
 		next[t.from] |= 1 << t.to

@@ -6,7 +6,7 @@ import (
 )
 
 // List lists the boxes of an owner, live and hibernated, the newest first. Of boxes at other
-// servers of the fleet it knows only their notes. An empty kind means both.
+// servers of the fleet it knows only what their fleet records say. An empty kind means both.
 //
 // Errors: CodeNotReady if the boxes on disk cannot be listed.
 func (m *Manager) List(owner Owner, kind Kind) ([]Info, error) {
