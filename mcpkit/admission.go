@@ -39,7 +39,7 @@ func WithAdmission(ctx context.Context, admit func(ctx context.Context, memory i
 
 // A flight is a request in progress. Its key in the context of the request is flightKey.
 type (
-	flight struct {
+	pendingRequest struct {
 		admit  admission               // nil: the results need no admission
 		refuse context.CancelCauseFunc // fails the request
 		ids    []jsonrpc.ID            // guarded by connState.mu: of the messages that carried the request
@@ -48,15 +48,15 @@ type (
 )
 
 // newFlight returns the context for a request and its flight.
-func newFlight(ctx context.Context) (context.Context, *flight) {
-	f := new(flight)
+func newFlight(ctx context.Context) (context.Context, *pendingRequest) {
+	f := new(pendingRequest)
 	f.admit, _ = ctx.Value(admissionKey{}).(admission)
 	ctx, f.refuse = context.WithCancelCause(ctx)
 	return context.WithValue(ctx, flightKey{}, f), f
 }
 
-func flightOf(ctx context.Context) *flight {
-	f, _ := ctx.Value(flightKey{}).(*flight)
+func flightOf(ctx context.Context) *pendingRequest {
+	f, _ := ctx.Value(flightKey{}).(*pendingRequest)
 	return f
 }
 
@@ -70,7 +70,7 @@ func dropResult(ctx context.Context) {
 // expected is a response that needs admission.
 type expected struct {
 	ctx    context.Context
-	flight *flight
+	flight *pendingRequest
 
 	mu     sync.Mutex // held while the admission waits
 	came   bool       // guarded by mu
@@ -95,7 +95,7 @@ func (c *connState) expect(ctx context.Context, id jsonrpc.ID) {
 }
 
 // forget forgets the responses that a request expects.
-func (c *connState) forget(f *flight) {
+func (c *connState) forget(f *pendingRequest) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, id := range f.ids {
@@ -119,7 +119,7 @@ var (
 // refuses none.
 //
 // A server may send a response on the stream of another request, and send it twice.
-func (c *connState) admit(id jsonrpc.ID, size, values int) (f *flight, err error) {
+func (c *connState) admit(id jsonrpc.ID, size, values int) (f *pendingRequest, err error) {
 	c.mu.Lock()
 	e := c.expected[id]
 	c.mu.Unlock()

@@ -49,7 +49,7 @@ func (t *admissionTransport) RoundTrip(req *http.Request) (*http.Response, error
 
 // admit returns an error if a message must not be decoded. own is the request on whose
 // stream it came; it may be nil. odd says that it is in an event of another type.
-func (t *admissionTransport) admit(own *flight, s *envelope.Scanner, odd bool) error {
+func (t *admissionTransport) admit(own *pendingRequest, s *envelope.Scanner, odd bool) error {
 	id, ok := s.Response()
 	f, err := own, error(nil)
 	switch {
@@ -78,7 +78,7 @@ type admittedBody struct {
 	in     *bufio.Reader
 	events bool // an event stream; otherwise the body is one message
 	state  *connState
-	own    *flight // the request of the stream; may be nil
+	own    *pendingRequest // the request of the stream; may be nil
 	// tooLarge is the error for an event that exceeds its limit; nil: none does.
 	tooLarge *outbound.TooLargeError
 	admit    func(s *envelope.Scanner, odd bool) error

@@ -105,7 +105,7 @@ func (s *Session) beginList(l *connection) *toolList {
 	go func() {
 		defer close(one.done)
 		defer cancel(nil)
-		_, one.err = s.fly(ctx, "list tools", l, func(ctx context.Context, cs *mcp.ClientSession) (err error) {
+		_, one.err = s.roundTrip(ctx, "list tools", l, func(ctx context.Context, cs *mcp.ClientSession) (err error) {
 			one.tools, err = s.readTools(ctx, cs)
 			return err
 		})

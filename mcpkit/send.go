@@ -53,7 +53,7 @@ func (s *Session) doAfter(ctx context.Context, what string, before func(context.
 		var sent atomic.Bool
 		if err = before(ctx, l); err == nil {
 			var refused bool
-			if refused, err = s.fly(context.WithValue(ctx, sentKey{}, &sent), what, l, f); refused {
+			if refused, err = s.roundTrip(context.WithValue(ctx, sentKey{}, &sent), what, l, f); refused {
 				return err
 			}
 		}
@@ -95,9 +95,9 @@ func neverConnected(err error) bool {
 	return refused
 }
 
-// fly sends a request over a connection, as a flight. refused reports that the error says why
+// roundTrip sends a request over a connection, as a flight. refused reports that the error says why
 // the connection did not decode the result.
-func (s *Session) fly(ctx context.Context, what string, l *connection, f func(context.Context, *mcp.ClientSession) error) (refused bool, err error) {
+func (s *Session) roundTrip(ctx context.Context, what string, l *connection, f func(context.Context, *mcp.ClientSession) error) (refused bool, err error) {
 	own, inFlight := newFlight(ctx)
 	defer inFlight.refuse(nil)
 	defer l.state.forget(inFlight)

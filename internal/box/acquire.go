@@ -138,7 +138,7 @@ func (m *Manager) attempt(ctx context.Context, q *search) attempt {
 		return giveUp(err)
 	case r == nil:
 	case r.Leaving:
-		return attempt{err: q.key.leaving(q.op), wait: leavingWait}
+		return attempt{err: q.key.heldByStoppingServer(q.op), wait: leavingWait}
 	case r.Leased && !r.Own:
 		return attempt{err: q.key.held(q.op), wait: handoverWait}
 	case r.Leased:

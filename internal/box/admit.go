@@ -127,7 +127,7 @@ func (r *registry) grantRoomLocked() {
 func (r *registry) roomFor(op string, s *spec) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, err := r.planLocked(op, s, nil)
+	_, err := r.limitVictimsLocked(op, s, nil)
 	return err
 }
 

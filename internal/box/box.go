@@ -53,8 +53,8 @@ type Box struct {
 	tomb           *Tombstone    // why it takes no calls: it ended or, while it is being hibernated, ReasonHibernated; nil: it takes calls, or its start was abandoned or failed
 	recordStays    bool          // the next call on its id wakes it, from its record on disk
 	report         *report       // how it came into memory; nil: a call has delivered that
-	interruption   *Interruption // what calls did whose clients got no answer; nil: nothing, or a call has delivered it
-	interruptionBy *pin          // of the call that is about to deliver it; nil: none
+	undelivered    *Undelivered  // what calls did whose clients got no answer; nil: nothing, or a call has delivered it
+	undeliveredBy  *pin          // of the call that is about to deliver it; nil: none
 	idUntold       bool          // no answer has told a client the id
 	use            use
 	kernels        map[string]*kernel // by language

@@ -111,9 +111,9 @@ func (k key) held(op string) *Error {
 		fmt.Sprintf("Use another %s id, or leave it out for a new %s; or ask the user to end the other client, and call again: then it continues here with its variables and files.", k.kind, k.kind))
 }
 
-// leaving returns the error of a box that another server process, which is stopping, still has in
+// heldByStoppingServer returns the error of a box that another server process, which is stopping, still has in
 // memory.
-func (k key) leaving(op string) *Error {
+func (k key) heldByStoppingServer(op string) *Error {
 	return k.error(CodeHeld, op, "another Glovebox server process on the same state directory is stopping: it still ends a call, or writes it to disk",
 		"Call again later. Its variables and files are kept; an unfinished call of the client that has left may still change them.")
 }

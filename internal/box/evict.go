@@ -12,7 +12,7 @@ import (
 	"github.com/glovebox-dev/glovebox/engine/hostdisk"
 )
 
-// This file chooses the boxes to evict: planLocked at a limit, planDiskLocked when the disk
+// This file chooses the boxes to evict: limitVictimsLocked at a limit, planDiskLocked when the disk
 // has no room for a new box, hostVictimLocked when the host is short of memory.
 // lifecycle.evictLocked evicts at a limit, evictForDisk and evictForHost evict for the others,
 // all by lifecycle.unloadLocked. Another owner's box is only ever evicted if it can be
@@ -26,11 +26,11 @@ const diskEvictWait = 30 * time.Second
 // to disk may take the room that they free, and other starts may be faster.
 const diskEvictions = 2
 
-// planLocked chooses the boxes to evict so that s fits into all limits. If they do not
+// limitVictimsLocked chooses the boxes to evict so that s fits into all limits. If they do not
 // suffice, or eviction is off, the error is CodeLimit. Its text has the number of boxes that
 // exist, without s, but the memory with that of s. If replaced is not nil, s is about
 // to take its place.
-func (r *registry) planLocked(op string, s *spec, replaced *Box) ([]*Box, error) {
+func (r *registry) limitVictimsLocked(op string, s *spec, replaced *Box) ([]*Box, error) {
 	u, owner := newUsage(), s.key.owner
 	var idle []*Box
 	note := ""
@@ -258,9 +258,9 @@ func (r *registry) anyVictimLocked(b *Box) *Box {
 	return victim(idle, b.key.owner, u.ownersMB, evictableForLocked(b))
 }
 
-// evictLocked begins to evict the boxes that planLocked chooses.
+// evictLocked begins to evict the boxes that limitVictimsLocked chooses.
 func (l *lifecycle) evictLocked(op string, b, replaced *Box) error {
-	victims, err := l.reg.planLocked(op, &b.spec, replaced)
+	victims, err := l.reg.limitVictimsLocked(op, &b.spec, replaced)
 	for _, v := range victims {
 		l.unloadLocked(v, ReasonEvicted, fmt.Sprintf("it was idle when room for a new %s was needed", b.key.kind))
 	}

@@ -48,7 +48,7 @@ func (b *Box) Exec(ctx context.Context, req ExecRequest) (_ *ExecResult, failed 
 	out := newCollector(b.env.cfg(), req.Progress)
 	var res protocol.ExecResult
 	if req.Calls != nil {
-		out.calls = "shell"
+		out.toolLanguage = "shell"
 	}
 	if req.Calls == nil || req.Background {
 		_, release := b.guard(ctx, timeout)
@@ -110,7 +110,7 @@ func (b *Box) execResult(command string, res *protocol.ExecResult, out *collecto
 		r.Notes = append(r.Notes, "Exit code 126: the command is not executable.")
 	}
 	network := b.network.take()
-	how := outcome{source: sourceOf(command), failed: r.ExitCode != 0, exitCode: r.ExitCode, stdout: r.Stdout, stderr: r.Stderr, calls: out.calls}
+	how := hintInput{source: sourceOf(command), failed: r.ExitCode != 0, exitCode: r.ExitCode, stdout: r.Stdout, stderr: r.Stderr, toolLanguage: out.toolLanguage}
 	r.Refused, r.RefusedMore = network.seen(how), network.more
 	r.Notes = b.hints(r.Notes, how, network)
 	r.Notes = append(r.Notes, out.notes(0)...)

@@ -66,19 +66,19 @@ func sourceOf(code string) string { return code[:min(len(code), maxSource)] }
 
 // An outcome is what hints are derived from. The guest may have written all of it but
 // source; the texts are bounded already.
-type outcome struct {
+type hintInput struct {
 	source         string // of sourceOf
 	failed         bool
 	exitCode       int // of a command
 	stdout, stderr string
 	// calls is the language of code that may call tools of the user's servers: python or
 	// javascript, or "shell" for a command; "" if it may not.
-	calls string
+	toolLanguage string
 }
 
 // networkFailed reports whether the outcome failed because there is no network. Of a
 // success, standard output counts only where it cannot be a text that was read.
-func (o outcome) networkFailed() bool {
+func (o hintInput) networkFailed() bool {
 	switch {
 	case networkFailure().MatchString(o.stderr), o.failed && networkFailure().MatchString(o.stdout), reportedFailure().MatchString(o.stdout):
 		return true
@@ -93,7 +93,7 @@ func (o outcome) networkFailed() bool {
 
 // presets returns the presets of the network that the program probably needs, as a value of
 // --network. Packages of pip and npm can be repositories of GitHub.
-func (o outcome) presets() string {
+func (o hintInput) presets() string {
 	for _, text := range []string{o.source, o.stderr, o.stdout} {
 		if strings.Contains(text, "github.com") || strings.Contains(text, "githubusercontent.com") {
 			return "pypi,npm,github"
@@ -182,14 +182,14 @@ var libraryNotes = map[string]string{
 
 // libraryNote returns the note about an import of the library that calls tools, "" if o has
 // none.
-func (o outcome) libraryNote() string {
+func (o hintInput) libraryNote() string {
 	found := missingModule().FindStringSubmatch(o.stderr)
 	if found == nil {
 		return ""
 	}
 	switch found[1] + found[2] + found[3] {
 	case "tools", "call_tool", "callTool", "ToolError":
-		return libraryNotes[o.calls]
+		return libraryNotes[o.toolLanguage]
 	}
 	return ""
 }
@@ -205,8 +205,8 @@ const replacedTools = "Your code gave the name tools another value, which hides 
 
 // replacedNote returns the note about a program in Python that reads an attribute of its own
 // value tools as if it were the library, "" if o is not the failure of one.
-func (o outcome) replacedNote() string {
-	if o.calls != "python" || !o.failed {
+func (o hintInput) replacedNote() string {
+	if o.toolLanguage != "python" || !o.failed {
 		return ""
 	}
 	missing := missingAttribute().FindStringSubmatch(o.stderr)
@@ -233,8 +233,8 @@ const toolsOfCode = "A program that a command starts has no tools: run its code 
 
 // codeModeNote returns the note about a program that calls tools without code mode, or as a
 // program that a command started, "" if o is not the failure of one.
-func (o outcome) codeModeNote() string {
-	if o.calls != "" && o.calls != "shell" || !o.failed {
+func (o hintInput) codeModeNote() string {
+	if o.toolLanguage != "" && o.toolLanguage != "shell" || !o.failed {
 		return ""
 	}
 	// The errors of programs that a command started show the line of the code.
@@ -243,7 +243,7 @@ func (o outcome) codeModeNote() string {
 		return ""
 	}
 	switch {
-	case o.calls == "":
+	case o.toolLanguage == "":
 		return codeModeOff
 	case strings.Contains(found[0], "glovebox-tool"):
 		return "" // the program has another PATH
@@ -271,7 +271,7 @@ var deniedInstall = lazyregexp.New(`(?m)^(?:E: (?:Unable to (?:acquire|lock)|Cou
 const readOnlySystem = "The system of a box is read-only, and its programs are not root: apt-get and dpkg cannot install here, with or without sudo. Install with pip or npm, or ask the operator for an image or a template that has the package (dpkg -x unpacks a .deb file)."
 
 // systemNote returns the note about system packages that cannot be installed, "" if none was to be.
-func (o outcome) systemNote() string {
+func (o hintInput) systemNote() string {
 	tried := o.failed || strings.Contains(o.source, "apt") || strings.Contains(o.source, "dpkg") // as in apt-get install x | tail
 	if tried && (deniedInstall().MatchString(o.stderr) || deniedInstall().MatchString(o.stdout)) {
 		return readOnlySystem
@@ -283,7 +283,7 @@ func (o outcome) systemNote() string {
 var refusedSSH = lazyregexp.New(`ssh: (?:Could not resolve hostname|connect to host) ([\w.-]+)`)
 
 // sshNote returns the note about a host that git did not reach over SSH, "" if there is none.
-func (o outcome) sshNote(allowed []string) string {
+func (o hintInput) sshNote(allowed []string) string {
 	host := refusedSSH().FindStringSubmatch(o.stderr)
 	if host == nil || !o.failed || !strings.Contains(o.stderr, "remote repository") {
 		return ""
@@ -310,7 +310,7 @@ var (
 // readOnlyNote returns a note that names the read-only volume in which the program was denied
 // permission to write, else "". In some volumes the guest's kernel looks at permissions
 // first, and programs do not learn that writes are refused.
-func readOnlyNote(volumes []engine.Mount, o outcome) string {
+func readOnlyNote(volumes []engine.Mount, o hintInput) string {
 	wrote := sync.OnceValue(func() bool { return writes().MatchString(o.source) }) // stderr may have thousands of lines
 	for line := range strings.Lines(o.stderr) {
 		if !strings.Contains(line, "ermission denied") && !strings.Contains(line, "EACCES") {
@@ -342,7 +342,7 @@ func mentions(line, dir string) bool {
 // hints appends the notes about limits of the box that explain a failure. The notes
 // about the network and about modules are longer than many outputs, so a box gives each
 // in full only once.
-func (b *Box) hints(notes []string, o outcome, n networkState) []string {
+func (b *Box) hints(notes []string, o hintInput, n networkState) []string {
 	network, module := "", o.libraryNote()
 	if module == "" {
 		module = b.moduleNote(o.stderr, n)

@@ -26,7 +26,7 @@ func TestLibraryNote(t *testing.T) {
 		{"python", "ModuleNotFoundError: No module named 'toolz'", ""},
 		{"python", "ModuleNotFoundError: No module named 'tools.x'", ""},
 	} {
-		o := outcome{failed: true, stderr: c.stderr, calls: c.calls}
+		o := hintInput{failed: true, stderr: c.stderr, toolLanguage: c.calls}
 		got := o.libraryNote()
 		if c.want == "" && got != "" || !strings.Contains(got, c.want) {
 			t.Errorf("%q: %q: got %q, want %q", c.calls, c.stderr, got, c.want)
@@ -38,12 +38,12 @@ func TestLibraryNote(t *testing.T) {
 func TestHints_NameThePresets(t *testing.T) {
 	f := newFixture(t, nil)
 	for name, c := range map[string]struct {
-		o    outcome
+		o    hintInput
 		want string
 	}{
-		"pip":         {outcome{failed: true, source: "pip install polars", stderr: "ERROR: No matching distribution found for polars"}, "(--network pypi,npm)."},
-		"pip and git": {outcome{failed: true, source: "pip install git+https://github.com/a/b", stderr: "fatal: unable to access 'https://github.com/a/b/': CONNECT tunnel failed, response 403"}, "(--network pypi,npm,github)."},
-		"npm and git": {outcome{failed: true, source: "npm install a/b", stderr: "npm error command git --no-replace-objects ls-remote ssh://git@github.com/a/b.git\nCould not resolve hostname github.com: Could not resolve host"}, "(--network pypi,npm,github)."},
+		"pip":         {hintInput{failed: true, source: "pip install polars", stderr: "ERROR: No matching distribution found for polars"}, "(--network pypi,npm)."},
+		"pip and git": {hintInput{failed: true, source: "pip install git+https://github.com/a/b", stderr: "fatal: unable to access 'https://github.com/a/b/': CONNECT tunnel failed, response 403"}, "(--network pypi,npm,github)."},
+		"npm and git": {hintInput{failed: true, source: "npm install a/b", stderr: "npm error command git --no-replace-objects ls-remote ssh://git@github.com/a/b.git\nCould not resolve hostname github.com: Could not resolve host"}, "(--network pypi,npm,github)."},
 	} {
 		if got := strings.Join(f.session(t, "bob", strings.ReplaceAll(name, " ", "-")).hints(nil, c.o, networkState{}), "\n"); !strings.Contains(got, c.want) {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)
@@ -63,7 +63,7 @@ func TestHints_SSH(t *testing.T) {
 		{"ssh: connect to host shell.example.com port 22: Connection refused", false},
 		{"fatal: unable to access 'https://github.com/a/b/': Could not resolve host: github.com", false},
 	} {
-		got := strings.Join(f.session(t, "bob", fmt.Sprint("ssh", i)).hints(nil, outcome{failed: true, stderr: c.stderr}, networkState{}), "\n")
+		got := strings.Join(f.session(t, "bob", fmt.Sprint("ssh", i)).hints(nil, hintInput{failed: true, stderr: c.stderr}, networkState{}), "\n")
 		if strings.Contains(got, "use the https URL") != c.want {
 			t.Errorf("%q: got %q", c.stderr, got)
 		}
@@ -72,7 +72,7 @@ func TestHints_SSH(t *testing.T) {
 
 // TestHints_SSHWithoutHTTPS: the note on SSH does not send a program to HTTPS that is refused as well.
 func TestHints_SSHWithoutHTTPS(t *testing.T) {
-	o := outcome{failed: true, stderr: "ssh: connect to host github.com port 22: Connection refused\nfatal: Could not read from remote repository."}
+	o := hintInput{failed: true, stderr: "ssh: connect to host github.com port 22: Connection refused\nfatal: Could not read from remote repository."}
 	for network, want := range map[string]bool{"": true, "npm": false, "github": true, "github.com": true, "*.githubusercontent.com": false, "gitlab.com": false} {
 		var allowed []string
 		if network != "" {
@@ -93,11 +93,11 @@ func TestHints_SystemPackages(t *testing.T) {
 		"dpkg: error: requested operation requires superuser privilege",
 	} {
 		for _, network := range []networkState{{}, {allowed: []string{"debian"}}} {
-			got := b.hints(nil, outcome{stdout: text, source: "apt-get install tree | tail"}, network)
+			got := b.hints(nil, hintInput{stdout: text, source: "apt-get install tree | tail"}, network)
 			if len(got) != 1 || !strings.Contains(got[0], "read-only") {
 				t.Errorf("%q with network %v: got %q", text, network.allowed, got)
 			}
-			if got := b.hints(nil, outcome{stdout: text, source: "cat old.log"}, network); len(got) != 0 {
+			if got := b.hints(nil, hintInput{stdout: text, source: "cat old.log"}, network); len(got) != 0 {
 				t.Errorf("%q in a log: got %q", text, got)
 			}
 		}
@@ -107,7 +107,7 @@ func TestHints_SystemPackages(t *testing.T) {
 // One note says that a narrowed box has no network, and what narrowed it.
 func TestHints_NarrowedToNothing(t *testing.T) {
 	b := newFixture(t, nil).session(t, "bob", "x")
-	o := outcome{failed: true, stderr: "curl: (6) Could not resolve host: a.example"}
+	o := hintInput{failed: true, stderr: "curl: (6) Could not resolve host: a.example"}
 	for _, c := range []struct {
 		limits snapshot.NetLimits
 		want   string
@@ -141,7 +141,7 @@ func TestHints_ReplacedTools(t *testing.T) {
 		{"javascript", "tools.search('x')", dict + "'search'", false},
 		{"", "tools.search('x')", dict + "'search'", false},
 	} {
-		got := b.hints(nil, outcome{failed: true, source: c.source, stderr: c.stderr, calls: c.calls}, networkState{})
+		got := b.hints(nil, hintInput{failed: true, source: c.source, stderr: c.stderr, toolLanguage: c.calls}, networkState{})
 		if has := strings.Contains(strings.Join(got, "\n"), "del tools brings it back"); has != c.want {
 			t.Errorf("%q: %q: got %q, want the note: %t", c.calls, c.source, got, c.want)
 		}
@@ -168,7 +168,7 @@ func TestHints_CodeModeOff(t *testing.T) {
 		{"", "toolz.x", strings.Replace(python, "%s", "toolz", 1), false},
 		{"python", "tools.github.list()", strings.Replace(python, "%s", "tools", 1), false},
 	} {
-		got := b.hints(nil, outcome{failed: true, source: c.source, stderr: c.stderr, calls: c.calls}, networkState{})
+		got := b.hints(nil, hintInput{failed: true, source: c.source, stderr: c.stderr, toolLanguage: c.calls}, networkState{})
 		if has := strings.Contains(strings.Join(got, "\n"), "code mode is off: the server runs without --tools mcp.json"); has != c.want {
 			t.Errorf("%q: %q: got %q, want the note: %t", c.calls, c.source, got, c.want)
 		}
@@ -192,7 +192,7 @@ func TestHints_ToolsOfPrograms(t *testing.T) {
 		{"shell", "sh: 1: glovebox-tool: not found", false},
 		{"python", fmt.Sprintf(python, "tools.fs.read()", "tools"), false},
 	} {
-		got := b.hints(nil, outcome{failed: true, source: "python3 s.py", stderr: c.stderr, calls: c.calls}, networkState{})
+		got := b.hints(nil, hintInput{failed: true, source: "python3 s.py", stderr: c.stderr, toolLanguage: c.calls}, networkState{})
 		if has := slices.Contains(got, toolsOfCode); has != c.want {
 			t.Errorf("%q: %q: got %q, want the note: %t", c.calls, c.stderr, got, c.want)
 		}
@@ -266,7 +266,7 @@ func TestNetworkFailed(t *testing.T) {
 		{"another failure", true, "", "ValueError: no such hostel", false, "", 0},
 		{"nothing", true, "", "", false, "", 0},
 	} {
-		if got := (outcome{source: c.source, failed: c.failed, exitCode: c.exit, stdout: c.stdout, stderr: c.stderr}).networkFailed(); got != c.want {
+		if got := (hintInput{source: c.source, failed: c.failed, exitCode: c.exit, stdout: c.stdout, stderr: c.stderr}).networkFailed(); got != c.want {
 			t.Errorf("%s: got %v, want %v", c.name, got, c.want)
 		}
 	}
@@ -332,7 +332,7 @@ func TestHints_ReadOnly(t *testing.T) {
 		{"make", "/data/in/x was read\ntouch: cannot touch '/etc/x': Permission denied\n", false},
 		{"make", "", false},
 	} {
-		got := readOnlyNote(volumes, outcome{source: c.source, stderr: c.stderr})
+		got := readOnlyNote(volumes, hintInput{source: c.source, stderr: c.stderr})
 		if (got != "") != c.want || c.want && !strings.Contains(got, "The volume /data/in/ is read-only") {
 			t.Errorf("%s, %q: got %q, want a note: %v", c.source, c.stderr, got, c.want)
 		}
@@ -345,12 +345,12 @@ func TestHints_LongSource(t *testing.T) {
 	const denied = "PermissionError: [Errno 13] Permission denied: '/data/x'\n"
 	volumes := []engine.Mount{{Guest: "/data", ReadOnly: true}}
 	idle := strings.Repeat("x", maxSource)
-	if long := idle + "\nopen('/data/x', 'w')"; readOnlyNote(volumes, outcome{source: long, stderr: denied}) == "" || readOnlyNote(volumes, outcome{source: sourceOf(long), stderr: denied}) != "" {
+	if long := idle + "\nopen('/data/x', 'w')"; readOnlyNote(volumes, hintInput{source: long, stderr: denied}) == "" || readOnlyNote(volumes, hintInput{source: sourceOf(long), stderr: denied}) != "" {
 		t.Error("the note does not depend on what sourceOf leaves of the code")
 	}
 	took := func(lines int) time.Duration {
 		begun := time.Now()
-		if note := readOnlyNote(volumes, outcome{source: idle, stderr: strings.Repeat(denied, lines)}); note != "" {
+		if note := readOnlyNote(volumes, hintInput{source: idle, stderr: strings.Repeat(denied, lines)}); note != "" {
 			t.Errorf("%d lines: got the note %q, want none", lines, note)
 		}
 		return time.Since(begun)
@@ -442,19 +442,19 @@ func TestHints_OverQuota(t *testing.T) {
 		b.maker = b.maker.WithVolumes([]engine.Mount{{Guest: "/shared", Frozen: frozen}})
 	}
 	const again = "The volume /shared is still over its quota and read-only."
-	refused := outcome{failed: true, stderr: "OSError: [Errno 30] Read-only file system: '/shared/x'"}
+	refused := hintInput{failed: true, stderr: "OSError: [Errno 30] Read-only file system: '/shared/x'"}
 	freeze(true)
 	for i, c := range []struct {
-		o    outcome
+		o    hintInput
 		want string
 	}{
-		{outcome{}, "until files in it are shortened or removed on the server's machine"},
-		{outcome{}, ""},
+		{hintInput{}, "until files in it are shortened or removed on the server's machine"},
+		{hintInput{}, ""},
 		{refused, again},
 		{refused, again},
-		{outcome{stdout: "touch: cannot touch '/shared/x': Read-only file system\n"}, again}, // of a command that went on
-		{outcome{failed: true, stderr: "Error: EROFS: read-only file system, open '/shared/x'"}, again},
-		{outcome{failed: true, stderr: "ValueError"}, ""},
+		{hintInput{stdout: "touch: cannot touch '/shared/x': Read-only file system\n"}, again}, // of a command that went on
+		{hintInput{failed: true, stderr: "Error: EROFS: read-only file system, open '/shared/x'"}, again},
+		{hintInput{failed: true, stderr: "ValueError"}, ""},
 	} {
 		got := strings.Join(b.hints(nil, c.o, networkState{}), "\n")
 		if c.want == "" && got != "" || !strings.Contains(got, c.want) {

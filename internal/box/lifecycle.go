@@ -65,7 +65,7 @@ func (l *lifecycle) admit(ctx context.Context, op string, sp spec) (*Box, Hold, 
 }
 
 // admitLocked reserves room for a box and begins its start. At a limit, it evicts
-// idle boxes; see registry.planLocked. If that is not enough, or eviction
+// idle boxes; see registry.limitVictimsLocked. If that is not enough, or eviction
 // is off, nothing is evicted and the error is CodeLimit.
 func (l *lifecycle) admitLocked(op string, b *Box) error {
 	// A restored or forked box may have another image than new ones. Sessions of an image
@@ -95,7 +95,7 @@ func (l *lifecycle) admitLocked(op string, b *Box) error {
 // goroutine of the Manager.
 func (l *lifecycle) start(op string, b *Box) {
 	begun := time.Now()
-	timeout := fmt.Errorf("timeout during creation: no answer within %s", span(l.cfg().StartTimeout))
+	timeout := fmt.Errorf("timeout: the box did not start within %s", span(l.cfg().StartTimeout))
 	ctx, cancel := context.WithTimeoutCause(b.startCtx, l.cfg().StartTimeout, timeout)
 	defer cancel()
 	defer b.cancelStart(nil)

@@ -38,7 +38,7 @@ import (
 // display.go, display_image.go, figure.go and output_budget.go for the output of a call, which
 // package cleantext makes safe. It is paused by power.go while it is idle and parked by park.go (with
 // deadline.go) while its code waits for the host. Package callqueue decides which calls run at once. hints.go
-// (with unreachable.go), report.go and interruption.go make the notes in its results.
+// (with unreachable.go), report.go and undelivered.go make the notes in its results.
 //
 // The Manager's own methods combine these. session.go, context.go, client.go, fork.go,
 // saved_snapshot.go, stored.go, volumes.go and stop.go are the calls of clients; acquire.go

@@ -322,12 +322,12 @@ func TestHints_NamesTheSection(t *testing.T) {
 	f := newFixture(t, nil)
 	b := f.session(t, "bob", "x")
 	n := networkState{where: "the section [default] in --network-file"}
-	o := outcome{failed: true, source: "pip install polars", stderr: "ERROR: No matching distribution found for polars"}
+	o := hintInput{failed: true, source: "pip install polars", stderr: "ERROR: No matching distribution found for polars"}
 	if notes := b.hints(nil, o, n); len(notes) != 1 || !strings.HasSuffix(notes[0], "a network (the section [default] in --network-file: pypi,npm).") {
 		t.Errorf("without a network: got %q", notes)
 	}
 	n.allowed = []string{"npm"}
-	missing := outcome{failed: true, stderr: "ModuleNotFoundError: No module named 'polars'"}
+	missing := hintInput{failed: true, stderr: "ModuleNotFoundError: No module named 'polars'"}
 	if notes := b.hints(nil, missing, n); len(notes) != 1 || !strings.HasSuffix(notes[0], "for PyPI (the section [default] in --network-file: pypi).") {
 		t.Errorf("without the index: got %q", notes)
 	}
@@ -352,7 +352,7 @@ func TestNetwork_SendsWhereItIsElsewhere(t *testing.T) {
 func TestHints_WithNetwork(t *testing.T) {
 	f := newFixture(t, nil)
 	b := f.session(t, "bob", "x")
-	o := outcome{failed: true, stderr: "curl: (6) Could not resolve host: a.example"}
+	o := hintInput{failed: true, stderr: "curl: (6) Could not resolve host: a.example"}
 	on := networkState{allowed: []string{"npm", "db.example.org"}}
 	if notes := b.hints(nil, o, on); len(notes) != 1 || !strings.Contains(notes[0], "Network: npm, db.example.org; everything else is refused.") {
 		t.Errorf("a failure that no refusal explains: got %q", notes)
@@ -361,7 +361,7 @@ func TestHints_WithNetwork(t *testing.T) {
 	if notes := b.hints(nil, o, on); len(notes) != 1 || notes[0] != on.notes[0] {
 		t.Errorf("a refusal: got %q", notes)
 	}
-	missing := outcome{failed: true, stderr: "ModuleNotFoundError: No module named 'polars'"}
+	missing := hintInput{failed: true, stderr: "ModuleNotFoundError: No module named 'polars'"}
 	on.allowed = append(on.allowed, "pypi")
 	if notes := b.hints(nil, missing, on); len(notes) != 2 || !strings.Contains(notes[1], "Install it") || strings.Contains(notes[1], "no network") {
 		t.Errorf("a missing module: got %q", notes)

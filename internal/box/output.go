@@ -29,7 +29,7 @@ type collector struct {
 	cut           bool          // the kernel cut the text of a display
 	resultCut     bool          // it cut the value of the last expression
 	progress      func(Chunk)   // may be nil
-	calls         string        // see outcome
+	toolLanguage  string        // see outcome
 	begun         time.Time     // when it was made
 }
 

@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// proofTimeout bounds the proof of a new machine for the pool: an empty cell
+	// checkTimeout bounds the check of a new machine for the pool: an empty cell
 	// takes milliseconds.
-	proofTimeout = 30 * time.Second
+	checkTimeout = 30 * time.Second
 	// buildTimeout bounds the building of a template on a busy host: a boot and
 	// the imports of large libraries.
 	buildTimeout = 5 * time.Minute
@@ -126,7 +126,7 @@ func (f *machineFactory) buildNow(c pool.Class) {
 	}
 }
 
-// poolInstance makes a machine for the pool, proved by a run.
+// poolInstance makes a machine for the pool, checked by a run.
 func (f *machineFactory) poolInstance(ctx context.Context, c pool.Class) (*machine.Machine, error) {
 	dirs, err := f.looks.find(ctx, f.parts.Machines.Volumes, slotPatience)
 	if err != nil {
@@ -142,7 +142,7 @@ func (f *machineFactory) poolInstance(ctx context.Context, c pool.Class) (*machi
 		err = mach.Start(ctx, language, nil)
 	}
 	if err == nil {
-		err = mach.Prove(ctx, language, proofTimeout)
+		err = mach.Prove(ctx, language, checkTimeout)
 	}
 	if err != nil {
 		f.discard(mach)

@@ -15,8 +15,8 @@ import (
 type report struct {
 	Woken *Woken     `json:"woken,omitempty"`
 	Lost  *Tombstone `json:"lost,omitempty"`
-	// Interruption is here for the record only: a box in memory has its own.
-	Interruption *Interruption `json:"interruption,omitempty"`
+	// Undelivered is here for the record only: a box in memory has its own.
+	Undelivered *Undelivered `json:"interruption,omitempty"`
 
 	created bool
 	held    bool // a Hold has it
@@ -28,7 +28,7 @@ func (m *Manager) reportLocked(b *Box) *report {
 		return &report{} // nothing is lost
 	}
 	if earlier := b.origin.report; earlier != nil {
-		b.interruption = earlier.Interruption
+		b.undelivered = earlier.Undelivered
 	}
 	t := m.reg.tombstones.get(b.key)
 	if b.state != stateWaking {
@@ -108,8 +108,8 @@ func (b *Box) unreportedLocked() string {
 	if b.report != nil {
 		r = *b.report
 	}
-	r.Interruption = b.interruption
-	if r.Lost == nil && r.Interruption == nil && (r.Woken == nil || !r.Woken.Behind && r.Woken.Rescued == nil) {
+	r.Undelivered = b.undelivered
+	if r.Lost == nil && r.Undelivered == nil && (r.Woken == nil || !r.Woken.Behind && r.Woken.Rescued == nil) {
 		return ""
 	}
 	if text := r.encode(); len(text) <= snapshot.MaxUnreported {
@@ -133,7 +133,7 @@ func (r *report) brief() *report {
 		}
 		return &Tombstone{ID: t.ID, Kind: t.Kind, Reason: t.Reason, Detail: clip(t.Detail, 200), At: t.At}
 	}
-	s := &report{Lost: short(r.Lost), Interruption: r.Interruption}
+	s := &report{Lost: short(r.Lost), Undelivered: r.Undelivered}
 	if w := r.Woken; w != nil {
 		s.Woken = &Woken{Saved: w.Saved, Behind: w.Behind, InCall: w.InCall, Why: short(w.Why)}
 		if w.Rescued != nil {

@@ -50,7 +50,7 @@ func (l *lifecycle) replace(ctx context.Context, op string, old, b *Box) error {
 		return err
 	}
 
-	timeout := fmt.Errorf("timeout during creation: no answer within %s", span(l.cfg().StartTimeout))
+	timeout := fmt.Errorf("timeout: the box did not start within %s", span(l.cfg().StartTimeout))
 	caller := ctx
 	ctx, cancel := context.WithTimeoutCause(b.startCtx, l.cfg().StartTimeout, timeout)
 	defer cancel()
@@ -91,8 +91,8 @@ func (l *lifecycle) replace(ctx context.Context, op string, old, b *Box) error {
 		l.reg.mu.Lock()
 		return err
 	}
-	if i := old.interruption; i != nil && i.Changed != "" { // a rollback does not undo calls of tools
-		b.interruption = i
+	if i := old.undelivered; i != nil && i.Changed != "" { // a rollback does not undo calls of tools
+		b.undelivered = i
 	}
 	l.terminateLocked(old, ReasonRolledBack, "")
 	l.reg.touchLocked(b)

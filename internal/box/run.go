@@ -116,7 +116,7 @@ func (b *Box) runInAgent(ctx context.Context, k *kernel, lang string, req RunReq
 		return b.machine.Agent.Run(ctx, x, []byte(req.Code), out)
 	}
 	x.TimeoutMS = millis(timeout + maxParked)
-	out.calls = lang
+	out.toolLanguage = lang
 	took, err := b.parkable(ctx, k.runs, timeout, b.env.kernelStart, &res.Stopped, func(ctx context.Context) (err error) {
 		res, err = b.machine.Agent.RunWithCalls(ctx, x, []byte(req.Code), out, req.Calls)
 		return err
@@ -175,7 +175,7 @@ func (b *Box) runResult(k *kernel, code string, res *protocol.RunResult, out *co
 		r.Notes = append(r.Notes, fmt.Sprintf("The box has %d MB of memory (flavor '%s'). %s", b.flavor.Limits().MemoryMB, b.flavor, b.flavor.more()))
 	}
 	network := b.network.take()
-	how := outcome{source: sourceOf(code), failed: !r.Success, stdout: r.Stdout, stderr: r.Stderr, calls: out.calls}
+	how := hintInput{source: sourceOf(code), failed: !r.Success, stdout: r.Stdout, stderr: r.Stderr, toolLanguage: out.toolLanguage}
 	r.Refused, r.RefusedMore = network.seen(how), network.more
 	r.Notes = b.hints(r.Notes, how, network)
 	if res.Ended > 0 {

@@ -254,7 +254,7 @@ func TestSession_FailedStart(t *testing.T) {
 	}
 	f.engine.set(nil, make(chan struct{}))
 	_, err = f.CreateContext(t.Context(), "", ContextOptions{Name: "slow"})
-	wantCode(t, err, CodeStartFailed, "timeout during creation")
+	wantCode(t, err, CodeStartFailed, "the box did not start within")
 
 	f.engine.set(nil, nil)
 	f.parts.Machines.Agent.Path = "/bin/cat" // answers, but not in the protocol

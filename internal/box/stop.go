@@ -70,7 +70,7 @@ func (m *Manager) stopHibernated(op string, k key) (bool, error) {
 	case r == nil || err != nil:
 		return false, err
 	case r.Leaving:
-		return true, k.leaving(op)
+		return true, k.heldByStoppingServer(op)
 	case r.Leased && !r.Own:
 		return true, k.held(op)
 	case r.Written.IsZero(): // there is nothing left of it

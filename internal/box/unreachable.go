@@ -19,7 +19,7 @@ var unreachableText = lazyregexp.New(`\bENETUNREACH(?: ([0-9a-f.:]{3,45}):(\d{1,
 
 // unreachable returns the connection to an address that the outcome shows to have failed, and
 // whether there is one. The guest wrote the outcome.
-func (o outcome) unreachable() (Refusal, bool) {
+func (o hintInput) unreachable() (Refusal, bool) {
 	text := o.stderr
 	if o.failed {
 		text += "\n" + o.stdout
@@ -39,7 +39,7 @@ func (o outcome) unreachable() (Refusal, bool) {
 
 // seen returns the refused connections, and the one of the outcome that the network cannot
 // see.
-func (n networkState) seen(o outcome) []Refusal {
+func (n networkState) seen(o hintInput) []Refusal {
 	if r, ok := o.unreachable(); ok && len(n.allowed) > 0 && len(n.refused) < maxRefusals {
 		return append(n.refused[:len(n.refused):len(n.refused)], r)
 	}

@@ -21,7 +21,7 @@ func TestOutcome_DirectConnection(t *testing.T) {
 		{"connect ENETUNREACH 999.0.113.7:99999", []Refusal{{Why: whyAddress, Count: 1}}},
 		{"KeyError: 'x'", nil},
 	} {
-		o := outcome{failed: true, stderr: tt.stderr}
+		o := hintInput{failed: true, stderr: tt.stderr}
 		if got := on.seen(o); !reflect.DeepEqual(got, tt.want) {
 			t.Errorf("%q: got %+v, want %+v", tt.stderr, got, tt.want)
 		}
@@ -30,7 +30,7 @@ func TestOutcome_DirectConnection(t *testing.T) {
 		}
 	}
 	full := networkState{allowed: []string{"pypi"}, refused: make([]Refusal, maxRefusals)}
-	if got := full.seen(outcome{stderr: "Network is unreachable"}); len(got) != maxRefusals {
+	if got := full.seen(hintInput{stderr: "Network is unreachable"}); len(got) != maxRefusals {
 		t.Errorf("%d refusals, more than %d", len(got), maxRefusals)
 	}
 }

@@ -165,7 +165,7 @@ var readOnlyFailure = lazyregexp.New(`[Rr]ead-only file system|\bEROFS\b`)
 
 // frozenNote returns a note about the volumes of the box that it may only read for now, ""
 // if there are none. After the first one, only results of refused writes have it, in short.
-func (b *Box) frozenNote(o outcome) string {
+func (b *Box) frozenNote(o hintInput) string {
 	volumes := b.volumes()
 	paths := frozenSince(make([]engine.Mount, len(volumes)), volumes)
 	if len(paths) == 0 {

@@ -44,7 +44,7 @@ type Options struct {
 	Authorities string
 	// Intercept serves the hosts for which there are secrets. nil: none.
 	Intercept Interceptor
-	// Log receives faults of the program itself. nil: none.
+	// Log receives faults of Glovebox. nil: none.
 	Log *slog.Logger
 }
 

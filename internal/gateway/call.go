@@ -29,7 +29,7 @@ type call struct {
 	ctx     context.Context // ends with the call; carries the values of the first request
 	cancel  context.CancelCauseFunc
 	pending chan *pendingInput // requests for input to a modern client
-	done    chan outcome       // capacity 1
+	done    chan callResult    // capacity 1
 
 	mu       sync.Mutex
 	waiting  context.Context    // guarded by mu: of the request that the client waits for; nil if there is none
@@ -39,7 +39,7 @@ type call struct {
 	question string             // guarded by mu: a question of the server that nobody could answer
 }
 
-type outcome struct {
+type callResult struct {
 	res mcp.Result
 	err error
 }
@@ -68,7 +68,7 @@ func (g *Gateway) forward(ctx context.Context, server string, from client, sessi
 		if err != nil {
 			return nil, err
 		}
-		c = &call{server: server, client: from, key: key, program: from.program, pending: make(chan *pendingInput), done: make(chan outcome, 1), session: session}
+		c = &call{server: server, client: from, key: key, program: from.program, pending: make(chan *pendingInput), done: make(chan callResult, 1), session: session}
 		c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 		stop := context.AfterFunc(g.ctx, func() { c.cancel(context.Cause(g.ctx)) })
 		end, err := g.serializer.begin(ctx, c)
@@ -87,7 +87,7 @@ func (g *Gateway) forward(ctx context.Context, server string, from client, sessi
 			if err == nil {
 				res, err = do(context.WithValue(mcpkit.WithCapabilities(c.ctx, from.caps), callKey{}, c), s, c)
 			}
-			c.done <- outcome{res, err}
+			c.done <- callResult{res, err}
 			c.mu.Lock()
 			c.ended = time.Now()
 			c.mu.Unlock()

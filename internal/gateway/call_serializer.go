@@ -84,7 +84,7 @@ func (s *callSerializer) inProgress(server string) []*call {
 }
 
 var (
-	errNoCall        = errors.New("no client's call is in progress, and the request belongs to no client without one")
+	errNoCall        = errors.New("the server asked a client while no call of a client was in progress")
 	errAmbiguousCall = errors.New("calls of several clients are in progress and the server does not say which one it asks about; it is called one call at a time from now on: repeat the call")
 )
 

@@ -7,7 +7,7 @@ import "sync"
 // its answer. The POST keeps one place until the answers are written. Requests that
 // outlive their POST keep their places and the body.
 type admission struct {
-	giveBack func(places int64) // nil without places
+	release  func(places int64) // nil without places
 	freeBody func()             // called once, when nothing is held any more
 
 	mu       sync.Mutex
@@ -21,7 +21,7 @@ type admission struct {
 func (a *admission) admit(requests, places int64, giveBack func(places int64)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.requests, a.places, a.giveBack = requests, places, giveBack
+	a.requests, a.places, a.release = requests, places, giveBack
 }
 
 // begin says that the requests have begun. Without it they end with the POST.
@@ -63,7 +63,7 @@ func (a *admission) settle() {
 	}
 	a.mu.Unlock()
 	if surplus > 0 {
-		a.giveBack(surplus)
+		a.release(surplus)
 	}
 	if free != nil {
 		free()

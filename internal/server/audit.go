@@ -28,9 +28,9 @@ const (
 	outcomeError     outcome = "error" // ours
 )
 
-// access checks the caller's scope and quota of calls, cancels the request when the
+// authorize checks the caller's scope and quota of calls, cancels the request when the
 // caller's token is revoked, and writes tool calls to the audit log.
-func (s *Server) access(next mcp.MethodHandler) mcp.MethodHandler {
+func (s *Server) authorize(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (res mcp.Result, err error) {
 		c := callerOf(ctx, req)
 		isCall, tool := false, ""
@@ -117,7 +117,7 @@ func (s *Server) listed(tool string) string {
 // auditRefused logs a call that was refused for a reason before the tool got it. Each owner gets
 // few lines of a reason, since such a call costs its client nothing.
 func (s *Server) auditRefused(c *caller, tool, reason string, e *jsonrpc.Error) {
-	if omitted, ok := s.refusedLines.Allow(refusalKey{c.account, reason}); ok {
+	if omitted, ok := s.refusedLines.Allow(refusalKey{c.rateKey, reason}); ok {
 		s.auditCall(c, tool, &tools.Record{}, time.Now(), nil, e, omitted)
 	}
 }
@@ -185,7 +185,7 @@ func (s *Server) auditRefusal(r *http.Request, reason string) {
 	if s.opts.Audit == nil || c == nil {
 		return
 	}
-	if omitted, ok := s.refusedLines.Allow(refusalKey{c.account, reason}); ok {
+	if omitted, ok := s.refusedLines.Allow(refusalKey{c.rateKey, reason}); ok {
 		s.opts.Audit.Warn("refused", withOmitted(omitted, logkey.Who, c.who(s.opts.Auth != nil), logkey.Reason, reason, logkey.Method, plainWord(r.Method),
 			logkey.Remote, c.remote, logkey.Request, c.request)...)
 	}

@@ -214,7 +214,7 @@ func TestAudit_RefusedLinesCountOmitted(t *testing.T) {
 		var log strings.Builder
 		s := New(Options{Audit: slog.New(slog.NewTextHandler(&log, nil))})
 		refuse := func(account, reason string) {
-			c := &caller{account: account}
+			c := &caller{rateKey: account}
 			s.auditRefusal(httptest.NewRequestWithContext(context.WithValue(t.Context(), callerKey{}, c), "POST", "/mcp", nil), reason)
 		}
 		for range 3 * refusedLineBurst {

@@ -28,7 +28,7 @@ func (s *Server) identify(w http.ResponseWriter, r *http.Request, allowBasic boo
 	c := s.newCaller(r)
 	w.Header().Set(headerRequest, c.request)
 	r = r.WithContext(context.WithValue(r.Context(), callerKey{}, c))
-	c.account = "address " + network(c.remote)
+	c.rateKey = "address " + addressPrefix(c.remote)
 	if s.opts.Auth != nil {
 		token, given := bearer(r, allowBasic)
 		if !given {
@@ -41,20 +41,20 @@ func (s *Server) identify(w http.ResponseWriter, r *http.Request, allowBasic boo
 			return r, false
 		}
 		c.id = id
-		if c.account = "owner " + id.Owner; !c.has(auth.Use) {
-			c.account = "readers of " + id.Owner
+		if c.rateKey = "owner " + id.Owner; !c.has(auth.Use) {
+			c.rateKey = "readers of " + id.Owner
 		}
 	}
-	if wait := s.rate.take(c.account, 1, time.Now()); wait > 0 {
+	if wait := s.rate.take(c.rateKey, 1, time.Now()); wait > 0 {
 		s.refuseRate(w, r, nil, wait, "Too many requests")
 		return r, false
 	}
 	return r, true
 }
 
-// establish counts the connection of an authenticated request as one of its owner's, or
+// countConnection counts the connection of an authenticated request as one of its owner's, or
 // refuses the request.
-func (s *Server) establish(w http.ResponseWriter, r *http.Request) bool {
+func (s *Server) countConnection(w http.ResponseWriter, r *http.Request) bool {
 	e := s.connections.establish(r, callerIn(r).party())
 	if e == noExcess {
 		return true
@@ -64,11 +64,11 @@ func (s *Server) establish(w http.ResponseWriter, r *http.Request) bool {
 	return false
 }
 
-// enter counts a request of the endpoint as one of its owner's until leave is called, or
+// countRequest counts a request of the endpoint as one of its owner's until leave is called, or
 // refuses it. It does so before the connection is established and before the body is
 // read, so requests that never end their bodies use only the share of their owner. A
 // DELETE takes no place: it is short and frees resources.
-func (s *Server) enter(w http.ResponseWriter, r *http.Request) (leave func(), ok bool) {
+func (s *Server) countRequest(w http.ResponseWriter, r *http.Request) (leave func(), ok bool) {
 	if r.Method == http.MethodDelete {
 		return func() {}, true
 	}
@@ -114,14 +114,14 @@ func bearer(r *http.Request, allowBasic bool) (token string, given bool) {
 func (s *Server) refuseUnauthenticated(w http.ResponseWriter, r *http.Request, allowBasic bool, err error) {
 	c := callerIn(r)
 	// The limit slows down guessing.
-	if wait := s.unauthenticatedRate.take(network(c.remote), 1, time.Now()); wait > 0 {
-		s.refuseRate(w, r, nil, wait, "Too many requests without a token that is known")
+	if wait := s.unauthenticatedRate.take(addressPrefix(c.remote), 1, time.Now()); wait > 0 {
+		s.refuseRate(w, r, nil, wait, "Too many unauthenticated requests")
 		return
 	}
 	refusal, known := errors.AsType[*auth.Refusal](err)
 	if !known {
 		s.auditRefusal(r, "unavailable")
-		if omitted, ok := s.refusedLines.Allow(refusalKey{c.account, "log"}); ok {
+		if omitted, ok := s.refusedLines.Allow(refusalKey{c.rateKey, "log"}); ok {
 			s.log.Warn("token not verified", withOmitted(omitted, logkey.Request, c.request, logkey.Error, err)...)
 		}
 		w.Header().Set("Retry-After", "5")

@@ -22,7 +22,7 @@ type caller struct {
 	id      *auth.Identity // nil: the server does not authenticate
 	remote  string         // address, without port; "stdio"
 	request string         // id of the request, for logs
-	account string         // key of its rate limit
+	rateKey string         // key of its rate limit
 
 	declinesCode bool // the client leaves out code mode
 }

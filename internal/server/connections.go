@@ -74,7 +74,7 @@ func (cs *connections) init() {
 
 // opened is for [http.Server.ConnContext].
 func (cs *connections) opened(ctx context.Context, conn net.Conn) context.Context {
-	c := &connection{conn: conn, network: network(addressOf(conn.RemoteAddr().String()))}
+	c := &connection{conn: conn, network: addressPrefix(addressOf(conn.RemoteAddr().String()))}
 	cs.mu.Lock()
 	var victim *connection
 	cs.arrived++

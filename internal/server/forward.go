@@ -107,9 +107,9 @@ func (s *Server) forwardSession(w http.ResponseWriter, r *http.Request, m *postB
 		}
 		defer s.inFlight.give(p, 1)
 	}
-	gone, wait := s.lookups.look(r.Context(), o.Fleet, callerIn(r).account, server)
+	gone, wait := s.lookups.look(r.Context(), o.Fleet, callerIn(r).rateKey, server)
 	if wait > 0 {
-		s.refuseRate(w, r, id, wait, "Too many sessions and tasks of servers that this one does not know")
+		s.refuseRate(w, r, id, wait, "Too many ids of unknown servers")
 		return true
 	}
 	if gone {

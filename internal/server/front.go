@@ -64,12 +64,12 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		if !ok {
 			return
 		}
-		leave, ok := s.enter(w, r)
+		leave, ok := s.countRequest(w, r)
 		if !ok {
 			return
 		}
 		defer leave()
-		if s.establish(w, r) && !s.refuseCodeModeValue(w, r) {
+		if s.countConnection(w, r) && !s.refuseCodeModeValue(w, r) {
 			s.serveEndpoint(w, r)
 		}
 	case path == "/health":
@@ -78,7 +78,7 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		s.serveReady(w, r)
 	case path == "/metrics" && s.opts.Metrics != nil:
 		r, ok := s.identify(w, r, true)
-		if ok && s.establish(w, r) && s.permit(w, r, nil, auth.Metrics) {
+		if ok && s.countConnection(w, r) && s.permit(w, r, nil, auth.Metrics) {
 			s.serveMetrics(w, r)
 		}
 	default:

@@ -9,9 +9,9 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/server/tools"
 )
 
-// network replaces what descriptions and instructions say about the missing network, for
+// describeNetwork replaces what descriptions and instructions say about the missing network, for
 // owners whose boxes have one.
-func (s *Server) network(next mcp.MethodHandler) mcp.MethodHandler {
+func (s *Server) describeNetwork(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		res, err := next(ctx, method, req)
 		if err != nil {

@@ -43,7 +43,7 @@ func (s *Server) servePOST(w http.ResponseWriter, r *http.Request) {
 	}
 	// The other messages of a batch count too; one that is larger than the burst takes all of it.
 	if more := min(len(m.messages), s.rate.burst) - 1; more > 0 {
-		if wait := s.rate.take(callerIn(r).account, more, time.Now()); wait > 0 {
+		if wait := s.rate.take(callerIn(r).rateKey, more, time.Now()); wait > 0 {
 			s.refuseRate(w, r, nil, wait, "Too many requests")
 			return
 		}

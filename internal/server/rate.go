@@ -57,8 +57,8 @@ func (r *rates) take(key string, n int, now time.Time) time.Duration {
 	return 0
 }
 
-// network returns the network that counts as one address: a machine has many IPv6 addresses.
-func network(remote string) string {
+// addressPrefix returns the network that counts as one address: a machine has many IPv6 addresses.
+func addressPrefix(remote string) string {
 	addr, err := netip.ParseAddr(remote)
 	if err != nil || addr.Is4() {
 		return remote

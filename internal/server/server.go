@@ -184,12 +184,12 @@ func capabilities(own *mcp.ServerCapabilities) (caps mcp.ServerCapabilities) {
 func (s *Server) openMiddleware(tasked map[string]tasks.Policy) {
 	opts := &s.opts
 	// A call that becomes a task is observed, registered and checked when it runs.
-	run := []mcp.Middleware{s.observe, s.access, s.trackSessions, s.register, s.code, s.rejectUnknown}
+	run := []mcp.Middleware{s.observe, s.authorize, s.trackSessions, s.register, s.code, s.rejectUnknown}
 	if opts.Templates != nil { // before the network, which exchanges schemas
 		run = slices.Insert(run, len(run)-1, s.templates)
 	}
 	if opts.Network != nil { // before code mode, which exchanges definitions
-		run = slices.Insert(run, len(run)-1, s.network)
+		run = slices.Insert(run, len(run)-1, s.describeNetwork)
 	}
 	if opts.CommandsOnly != nil {
 		run = slices.Insert(run, len(run)-1, s.commandsOnly)

@@ -55,7 +55,7 @@ func TestNetwork_OfAnAddress(t *testing.T) {
 		{"192.0.2.1", "192.0.2.2", false},
 		{addressOf("[::ffff:192.0.2.1]:80"), addressOf("[::ffff:192.0.2.2]:80"), false},
 	} {
-		if got := network(c.a) == network(c.b); got != c.same {
+		if got := addressPrefix(c.a) == addressPrefix(c.b); got != c.same {
 			t.Errorf("%s and %s count as one address: got %t, want %t", c.a, c.b, got, c.same)
 		}
 	}

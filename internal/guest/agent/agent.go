@@ -28,11 +28,11 @@ import (
 
 // agent is the state that outlives a connection.
 type agent struct {
-	log   *slog.Logger
-	out   *protocol.Outbox
-	build string
-	init  bool // it is process 1 of a guest
-	input int  // descriptor of the connection's input; -1: not a descriptor
+	log     *slog.Logger
+	out     *protocol.Outbox
+	build   string
+	init    bool // it is process 1 of a guest
+	inputFD int  // descriptor of the connection's input; -1: not a descriptor
 
 	mu  sync.Mutex               // held while the first hello is applied
 	cfg atomic.Pointer[settings] // nil before the first hello
@@ -51,7 +51,7 @@ type agent struct {
 func (a *agent) serve(in io.Reader) error {
 	writer := make(chan error, 1)
 	go func() { writer <- a.out.Run() }()
-	r := &input{a: a, rd: protocol.NewReader(in), conn: a.newConnection(nil, 0), end: make(chan error, 1)}
+	r := &frameLoop{a: a, rd: protocol.NewReader(in), conn: a.newConnection(nil, 0), end: make(chan error, 1)}
 	defer func() {
 		r.conn.end(errConnEnded)
 		a.out.Close(errConnEnded)
@@ -64,7 +64,7 @@ func (a *agent) serve(in io.Reader) error {
 }
 
 // input reads the connection. One goroutine at a time owns it.
-type input struct {
+type frameLoop struct {
 	a    *agent
 	rd   *protocol.Reader
 	conn *connection
@@ -74,7 +74,7 @@ type input struct {
 // read handles frames. When no frame is left, it hands the reading to a new goroutine
 // and performs the last operation itself: waking another goroutine for it would delay
 // every call.
-func (in *input) read() {
+func (in *frameLoop) read() {
 	var last *op
 	for {
 		if last != nil && !in.rd.Ready() {
@@ -112,7 +112,7 @@ func (in *input) read() {
 }
 
 // restart ends the connection and waits for the next.
-func (in *input) restart() error {
+func (in *frameLoop) restart() error {
 	in.conn.end(protocol.ErrSuperseded)
 	nonce, err := in.rd.Resync(0, func(string) bool { return true })
 	if err != nil {

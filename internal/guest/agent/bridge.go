@@ -127,7 +127,7 @@ func (c *caller) begin() error {
 	case c.ended:
 		return failf(protocol.CodeNotAllowed, "%v", errRunOver)
 	case c.calls >= protocol.MaxRunCalls:
-		return failf(protocol.CodeBusy, "a run may call at most %d times", protocol.MaxRunCalls)
+		return failf(protocol.CodeBusy, "a run may call tools at most %d times", protocol.MaxRunCalls)
 	}
 	c.calls++
 	c.wg.Add(1)
@@ -257,7 +257,7 @@ func (b *bridge) accept(l *os.File) {
 			b.mu.Unlock()
 			if full {
 				f.SetWriteDeadline(time.Now().Add(busyDelay))
-				bridgecall.WriteAnswer(f, nil, failf(protocol.CodeBusy, "%d calls wait already; make fewer at the same time", maxConns))
+				bridgecall.WriteAnswer(f, nil, failf(protocol.CodeBusy, "too many tool calls at the same time: %d wait", maxConns))
 			}
 			f.Close()
 			continue

@@ -34,7 +34,7 @@ func execCommand(o *op, x protocol.Exec) (any, error) {
 		return nil, failf(protocol.CodeInvalid, "a background process has no standard input")
 	}
 	if x.Background && x.Calls {
-		return nil, failf(protocol.CodeInvalid, "a background process cannot call")
+		return nil, failf(protocol.CodeInvalid, "a background process cannot call tools")
 	}
 	if x.Background && !a.procs.reserve() {
 		return nil, failf(protocol.CodeBusy, "%d background processes are already running", maxProcesses)

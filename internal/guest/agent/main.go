@@ -48,7 +48,7 @@ func run(log *slog.Logger) error {
 		return err
 	}
 	a := newAgent(log, out, os.Getpid() == 1)
-	a.input = 0
+	a.inputFD = 0
 	if err := a.setUpProcess(); err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func run(log *slog.Logger) error {
 }
 
 func newAgent(log *slog.Logger, out io.Writer, init bool) *agent {
-	return &agent{log: log, out: protocol.NewOutbox(out), build: buildID(), init: init, input: -1}
+	return &agent{log: log, out: protocol.NewOutbox(out), build: buildID(), init: init, inputFD: -1}
 }
 
 // setUpProcess prepares the process: it adopts orphans, ignores signals that end

@@ -46,7 +46,7 @@ func (a *agent) beginCall() {
 func configureNetwork(o *op, n protocol.Network) (any, error) {
 	a := o.conn.a
 	if a.doors == nil {
-		return nil, failf(protocol.CodeInvalid, "this guest has no doors to a network")
+		return nil, failf(protocol.CodeInvalid, "this guest has no network listeners")
 	}
 	if err := n.Check(); err != nil {
 		return nil, failf(protocol.CodeInvalid, "invalid settings of the network: %v", err)

@@ -246,7 +246,7 @@ func runCode(o *op, x protocol.Run) (any, error) {
 		Code: code, Seed: a.kernels.takeSeed(sl),
 		Timeout: duration(x.TimeoutMS, 0, maxTimeout), Grace: duration(x.GraceMS, defaultGrace, maxGrace),
 		// Calls need the goroutines that an exclusive run would block.
-		Exclusive: a.input >= 0 && !x.Calls && o.conn.alone(), Input: a.input, Tools: tools, Network: network,
+		Exclusive: a.inputFD >= 0 && !x.Calls && o.conn.alone(), Input: a.inputFD, Tools: tools, Network: network,
 		Program: x.Program, File: file,
 	}, sink)
 	if x.Program {

@@ -79,7 +79,7 @@ type Conn struct {
 	dials   map[uint32]*dial                   // guarded by mu; opened by the agent, not both ended and sealed
 	lookups map[uint32]context.CancelCauseFunc // guarded by mu; opened by the agent, End not yet sent
 
-	link *protocol.SendWindow // of the Data frames of all dials
+	dialsWindow *protocol.SendWindow // of the Data frames of all dials
 
 	wg sync.WaitGroup // reader, writer, dials and lookups
 }
@@ -106,7 +106,7 @@ func open(ctx context.Context, d Dialer, o Options, resume bool) (*Conn, error) 
 	c := &Conn{
 		stream: stream, out: protocol.NewOutbox(stream), log: o.Log,
 		ops: make(map[uint32]*op), next: 1, done: make(chan struct{}),
-		link: protocol.NewSendWindow(protocol.LinkWindow),
+		dialsWindow: protocol.NewSendWindow(protocol.LinkWindow),
 	}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
@@ -242,7 +242,7 @@ func (c *Conn) read(nonce string) {
 func (c *Conn) dispatch(h protocol.Header, p []byte) error {
 	switch {
 	case h.Op == 0 && h.Type == protocol.Credit:
-		return c.link.Credit(p)
+		return c.dialsWindow.Credit(p)
 	case h.Op != 0 && h.Op%2 == 0:
 		return c.dispatchGuest(h, p)
 	}

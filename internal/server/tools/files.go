@@ -78,7 +78,7 @@ func (c *Call) openFiles(ctx context.Context, id string) (fileSource, error) {
 	if ctx.Value(onlyReadsKey{}) != nil {
 		b.Hold.Settle(false) // now: while this call had the report, others would not get it
 	} else {
-		notes = append(notes, describeInterruption(b.Hold, "session")...)
+		notes = append(notes, describeUndelivered(b.Hold, "session")...)
 	}
 	return fileSource{b, b.ref(), notes, func() {}}, nil
 }

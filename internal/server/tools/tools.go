@@ -270,24 +270,24 @@ func formatTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05
 // time has passed for its processes.
 func describeLoss(hold box.Hold, what string) (reason string, notes []string) {
 	reason, notes = describeState(hold, what)
-	return reason, append(notes, describeInterruption(hold, what)...)
+	return reason, append(notes, describeUndelivered(hold, what)...)
 }
 
-// describeInterruption returns the notes about earlier calls whose clients got no answer, in the
+// describeUndelivered returns the notes about earlier calls whose clients got no answer, in the
 // box and, for a new session, in one whose id the client was never told.
-func describeInterruption(hold box.Hold, what string) (notes []string) {
-	if i := hold.Interruption(); i != nil {
-		notes = append(notes, explainInterruption(i, "Calls in this "+what))
+func describeUndelivered(hold box.Hold, what string) (notes []string) {
+	if i := hold.Undelivered(); i != nil {
+		notes = append(notes, explainUndelivered(i, "Calls in this "+what))
 	}
 	if hold.Created {
 		if id, i := hold.Elsewhere(); i != nil {
-			notes = append(notes, explainInterruption(i, "Calls in the session "+id+", whose id no answer has told,"))
+			notes = append(notes, explainUndelivered(i, "Calls in the session "+id+", whose id no answer has told,"))
 		}
 	}
 	return notes
 }
 
-func explainInterruption(i *box.Interruption, calls string) string {
+func explainUndelivered(i *box.Undelivered, calls string) string {
 	const end = ". To repeat them would make these calls again."
 	if i.Changed == "" {
 		return calls + " were cut off, the last at " + formatTime(i.At) + ", since the server stopped or their client left: they may have done part of their work, and do not go on."
@@ -351,7 +351,7 @@ func describeRunLoss(hold box.Hold, res *box.RunResult, what string) (reason str
 		}
 		reason = res.Lost
 	}
-	return reason, slices.Concat(notes, describeInterruption(hold, what), res.Notes)
+	return reason, slices.Concat(notes, describeUndelivered(hold, what), res.Notes)
 }
 
 // describeEnd says when and why a box ended.

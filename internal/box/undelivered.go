@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// maxChanged bounds what an Interruption lists, in bytes.
+// maxChanged bounds what an Undelivered lists, in bytes.
 const maxChanged = 400
 
-// An Interruption says what calls did whose clients got no answer: the client cancelled the call, the
+// Undelivered says what calls did whose clients got no answer: the client cancelled the call, the
 // server stopped, or the client was gone when the call ended. The box keeps it until an answer has it,
 // also over a hibernation.
-type Interruption struct {
+type Undelivered struct {
 	At       time.Time `json:"at"`                 // when the last of them ended
 	Changed  string    `json:"changed"`            // their calls of tools that may have changed something; "": none
 	Finished bool      `json:"finished,omitempty"` // none was cut off: their programs ran to their end
@@ -23,17 +23,17 @@ type Interruption struct {
 // ErrStopping is the cause of the context of a call that ends because the server stops.
 var ErrStopping = errors.New("the server is shutting down")
 
-// noteCutOff has a later call report what the code of this one did, if its context has ended. The
+// noteCutOff makes a later call report what the code of this one did, if its context has ended. The
 // stop of the server has cut off a call that failed, not one that ended just before.
 func (b *Box) noteCutOff(ctx context.Context, calls Calls, failed error) {
 	if ctx.Err() != nil {
-		b.noteInterruption(calls, Interruption{Stopped: failed != nil && errors.Is(context.Cause(ctx), ErrStopping)})
+		b.addUndelivered(calls, Undelivered{Stopped: failed != nil && errors.Is(context.Cause(ctx), ErrStopping)})
 	}
 }
 
-// noteInterruption has a later call report i and what the code of this one did, if its calls may
+// addUndelivered makes a later call report i and what the code of this one did, if its calls may
 // have changed something or the stop of the server cut it off.
-func (b *Box) noteInterruption(calls Calls, i Interruption) {
+func (b *Box) addUndelivered(calls Calls, i Undelivered) {
 	changed := ""
 	if calls != nil {
 		changed = calls.Changed()
@@ -43,26 +43,26 @@ func (b *Box) noteInterruption(calls Calls, i Interruption) {
 	}
 	b.reg.mu.Lock()
 	defer b.reg.mu.Unlock()
-	if before := b.interruption; before != nil {
+	if before := b.undelivered; before != nil {
 		// The latest come first: the bound cuts the end.
 		changed = strings.Trim(changed+", "+before.Changed, ", ")
 		i.Finished, i.Stopped = i.Finished && before.Finished, i.Stopped || before.Stopped
 	}
 	i.At, i.Changed = b.env.now(), clip(changed, maxChanged)
-	b.interruption = &i
+	b.undelivered = &i
 }
 
-// NoteUndelivered has a later call report what the code of this one did, which ran to its end. The
+// NoteUndelivered makes a later call report what the code of this one did, which ran to its end. The
 // caller uses it if the client of the call has left before the result.
 func (b *Box) NoteUndelivered(calls Calls) {
-	b.noteInterruption(calls, Interruption{Finished: true})
+	b.addUndelivered(calls, Undelivered{Finished: true})
 }
 
-// Interruption returns what earlier calls in the box did whose clients got no answer; nil if there
+// Undelivered returns what earlier calls in the box did whose clients got no answer; nil if there
 // is nothing to tell, or another call is about to. Call it when the answer is made: a cancelled call
 // may end only before this one's turn. If the answer is not delivered, see Settle, a later hold
 // has it again.
-func (h Hold) Interruption() *Interruption {
+func (h Hold) Undelivered() *Undelivered {
 	if h.pin == nil {
 		return nil
 	}
@@ -72,9 +72,9 @@ func (h Hold) Interruption() *Interruption {
 	return h.pin.claimLocked(b)
 }
 
-// Elsewhere is Interruption for another session of the owner in memory, the one used last of those
+// Elsewhere is Undelivered for another session of the owner in memory, the one used last of those
 // whose ids no answer has told. It returns the id of that session.
-func (h Hold) Elsewhere() (id string, i *Interruption) {
+func (h Hold) Elsewhere() (id string, i *Undelivered) {
 	if h.pin == nil {
 		return "", nil
 	}
@@ -83,7 +83,7 @@ func (h Hold) Elsewhere() (id string, i *Interruption) {
 	defer b.reg.mu.Unlock()
 	var last *Box
 	for _, o := range b.reg.boxes {
-		if o != b && o.key.owner == b.key.owner && o.interruption != nil && o.idUntold && o.interruptionBy == nil &&
+		if o != b && o.key.owner == b.key.owner && o.undelivered != nil && o.idUntold && o.undeliveredBy == nil &&
 			(last == nil || o.use.seq > last.use.seq) {
 			last = o
 		}
@@ -94,29 +94,29 @@ func (h Hold) Elsewhere() (id string, i *Interruption) {
 	return last.key.id, h.pin.claimLocked(last)
 }
 
-// claimLocked returns the interruption of a box that the pin's caller is about to deliver; nil if
+// claimLocked returns the undelivered work of a box that the pin's caller is about to deliver; nil if
 // there is none, or another caller is about to.
-func (p *pin) claimLocked(b *Box) *Interruption {
-	if b.interruption == nil || b.interruptionBy != nil {
+func (p *pin) claimLocked(b *Box) *Undelivered {
+	if b.undelivered == nil || b.undeliveredBy != nil {
 		return nil
 	}
-	b.interruptionBy = p
-	p.claims = append(p.claims, claim{b, b.interruption})
-	return b.interruption
+	b.undeliveredBy = p
+	p.claims = append(p.claims, claim{b, b.undelivered})
+	return b.undelivered
 }
 
-// A claim is an interruption of a box that a caller is about to deliver.
+// A claim is undelivered work of a box that a caller is about to deliver.
 type claim struct {
-	box          *Box
-	interruption *Interruption
+	box  *Box
+	what *Undelivered
 }
 
 // settleClaimsLocked forgets what the pin's caller claimed if it was delivered.
 func (p *pin) settleClaimsLocked(delivered bool) {
 	for _, c := range p.claims {
-		c.box.interruptionBy = nil
-		if delivered && c.box.interruption == c.interruption { // otherwise there is more since
-			c.box.interruption = nil
+		c.box.undeliveredBy = nil
+		if delivered && c.box.undelivered == c.what { // otherwise there is more since
+			c.box.undelivered = nil
 		}
 	}
 	p.claims = nil

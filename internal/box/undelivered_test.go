@@ -39,16 +39,16 @@ func cutOffCall(t *testing.T, f *fixture, changed string) {
 	}
 }
 
-// interruption acquires the session and returns what it reports; deliver says whether the answer
+// undelivered acquires the session and returns what it reports; deliver says whether the answer
 // arrives.
-func interruption(t *testing.T, f *fixture, deliver bool) string {
+func undelivered(t *testing.T, f *fixture, deliver bool) string {
 	t.Helper()
 	_, hold, err := f.Session(t.Context(), "bob", SessionOptions{ID: "x"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer hold.Release()
-	i := hold.Interruption()
+	i := hold.Undelivered()
 	hold.Settle(deliver)
 	if i == nil {
 		return ""
@@ -56,61 +56,61 @@ func interruption(t *testing.T, f *fixture, deliver bool) string {
 	return i.Changed
 }
 
-// TestInterruption_ReportedOnce: what a cancelled call did is reported by the first answer that
+// TestUndelivered_ReportedOnce: what a cancelled call did is reported by the first answer that
 // arrives, and only then.
-func TestInterruption_ReportedOnce(t *testing.T) {
+func TestUndelivered_ReportedOnce(t *testing.T) {
 	f := newFixture(t, nil)
 	cutOffCall(t, f, "")
-	if got := interruption(t, f, true); got != "" {
+	if got := undelivered(t, f, true); got != "" {
 		t.Errorf("a call that changed nothing: got %q", got)
 	}
 	cutOffCall(t, f, "files.write (2)")
 	cutOffCall(t, f, "db.insert")
 	for range 2 {
-		if got, want := interruption(t, f, false), "db.insert, files.write (2)"; got != want {
+		if got, want := undelivered(t, f, false), "db.insert, files.write (2)"; got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
 	cutOffCall(t, f, strings.Repeat("a.b, ", 200))
-	if got := interruption(t, f, true); !strings.HasPrefix(got, "a.b, a.b, ") || len(got) > maxChanged+len("…") {
+	if got := undelivered(t, f, true); !strings.HasPrefix(got, "a.b, a.b, ") || len(got) > maxChanged+len("…") {
 		t.Errorf("got %q", got)
 	}
-	if got := interruption(t, f, true); got != "" {
+	if got := undelivered(t, f, true); got != "" {
 		t.Errorf("once more: got %q", got)
 	}
 }
 
-// TestInterruption_SurvivesHibernation: a box that is hibernated, as at the end of a server, keeps
+// TestUndelivered_SurvivesHibernation: a box that is hibernated, as at the end of a server, keeps
 // what a cut-off call did.
-func TestInterruption_SurvivesHibernation(t *testing.T) {
+func TestUndelivered_SurvivesHibernation(t *testing.T) {
 	f, _ := newSnapFixture(t, neverIdle)
 	cutOffCall(t, f, "files.write")
 	for _, deliver := range []bool{false, true} {
 		f.evict(t, f.boxOf("bob", "x"))
-		if got := interruption(t, f, deliver); got != "files.write" {
+		if got := undelivered(t, f, deliver); got != "files.write" {
 			t.Errorf("after a hibernation: got %q", got)
 		}
 	}
 	f.evict(t, f.boxOf("bob", "x"))
-	if got := interruption(t, f, true); got != "" {
+	if got := undelivered(t, f, true); got != "" {
 		t.Errorf("after it was reported: got %q", got)
 	}
 	// Before the answer of the call that reports it is delivered.
 	cutOffCall(t, f, "files.write")
 	_, hold, err := f.Session(t.Context(), "bob", SessionOptions{ID: "x"})
-	if err != nil || hold.Interruption() == nil {
+	if err != nil || hold.Undelivered() == nil {
 		t.Fatalf("got no report; error %v", err)
 	}
 	f.evict(t, f.boxOf("bob", "x"))
 	hold.Settle(false)
 	hold.Release()
-	if got := interruption(t, f, true); got != "files.write" {
+	if got := undelivered(t, f, true); got != "files.write" {
 		t.Errorf("after an answer that did not arrive, and a hibernation: got %q", got)
 	}
 }
 
-// TestInterruption_SurvivesRollback: a rollback does not undo calls of tools.
-func TestInterruption_SurvivesRollback(t *testing.T) {
+// TestUndelivered_SurvivesRollback: a rollback does not undo calls of tools.
+func TestUndelivered_SurvivesRollback(t *testing.T) {
 	f, _ := newSnapFixture(t, neverIdle)
 	f.session(t, "bob", "x")
 	saved, hold, err := f.SaveSnapshot(t.Context(), "bob", KindSession, "x", SnapshotOptions{})
@@ -122,7 +122,7 @@ func TestInterruption_SurvivesRollback(t *testing.T) {
 	if _, err := f.Restore(t.Context(), "bob", KindSession, saved.ID, RestoreOptions{Into: "x"}); err != nil {
 		t.Fatal(err)
 	}
-	if got := interruption(t, f, true); got != "mail.send" {
+	if got := undelivered(t, f, true); got != "mail.send" {
 		t.Errorf("after a rollback: got %q", got)
 	}
 }
@@ -138,22 +138,22 @@ func (c *stoppingCalls) Displays() []protocol.Display {
 	return nil
 }
 
-// TestInterruption_Stopped: the stop of the server is reported for a call that it has cut off, not
+// TestUndelivered_Stopped: the stop of the server is reported for a call that it has cut off, not
 // for one that has ended just before, nor after a rollback, which undoes what the call did.
-func TestInterruption_Stopped(t *testing.T) {
+func TestUndelivered_Stopped(t *testing.T) {
 	f, _ := newSnapFixture(t, neverIdle)
 	b := f.session(t, "bob", "x")
 	ctx, stop := context.WithCancelCause(t.Context())
 	if _, err := b.Run(ctx, RunRequest{Code: "x = 1", Calls: &stoppingCalls{stop: stop}}); err != nil {
 		t.Fatal(err)
 	}
-	stopped := func() *Interruption {
+	stopped := func() *Undelivered {
 		_, hold, err := f.Session(t.Context(), "bob", SessionOptions{ID: "x"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer hold.Release()
-		return hold.Interruption()
+		return hold.Undelivered()
 	}
 	if i := stopped(); i != nil {
 		t.Errorf("a call that has ended: got %+v", i)
