@@ -37,32 +37,32 @@ func WithAdmission(ctx context.Context, admit func(ctx context.Context, memory i
 	return context.WithValue(ctx, admissionKey{}, admission(admit))
 }
 
-// A flight is a request in progress. Its key in the context of the request is flightKey.
+// A pendingRequest is a request in progress. Its key in the context of the request is pendingRequestKey.
 type (
 	pendingRequest struct {
 		admit  admission               // nil: the results need no admission
 		refuse context.CancelCauseFunc // fails the request
 		ids    []jsonrpc.ID            // guarded by connState.mu: of the messages that carried the request
 	}
-	flightKey struct{}
+	pendingRequestKey struct{}
 )
 
-// newFlight returns the context for a request and its flight.
-func newFlight(ctx context.Context) (context.Context, *pendingRequest) {
+// newPendingRequest returns the context for a request and its pendingRequest.
+func newPendingRequest(ctx context.Context) (context.Context, *pendingRequest) {
 	f := new(pendingRequest)
 	f.admit, _ = ctx.Value(admissionKey{}).(admission)
 	ctx, f.refuse = context.WithCancelCause(ctx)
-	return context.WithValue(ctx, flightKey{}, f), f
+	return context.WithValue(ctx, pendingRequestKey{}, f), f
 }
 
-func flightOf(ctx context.Context) *pendingRequest {
-	f, _ := ctx.Value(flightKey{}).(*pendingRequest)
+func pendingRequestOf(ctx context.Context) *pendingRequest {
+	f, _ := ctx.Value(pendingRequestKey{}).(*pendingRequest)
 	return f
 }
 
 // dropResult accounts for a result that the connection has dropped.
 func dropResult(ctx context.Context) {
-	if f := flightOf(ctx); f != nil && f.admit != nil {
+	if f := pendingRequestOf(ctx); f != nil && f.admit != nil {
 		_ = f.admit(ctx, 0) // takes nothing
 	}
 }
@@ -79,7 +79,7 @@ type expected struct {
 
 // expect has the response to a request wait for admission, if it needs one, until forget.
 func (c *connState) expect(ctx context.Context, id jsonrpc.ID) {
-	f := flightOf(ctx)
+	f := pendingRequestOf(ctx)
 	if f == nil || f.admit == nil {
 		return
 	}

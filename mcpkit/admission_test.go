@@ -359,7 +359,7 @@ func TestAdmission_OtherStream(t *testing.T) {
 func TestAdmission_SecondResponse(t *testing.T) {
 	l := &connState{maxValues: 100}
 	var a admissions
-	ctx, f := newFlight(a.context(t.Context()))
+	ctx, f := newPendingRequest(a.context(t.Context()))
 	id, err := jsonrpc.MakeID("1")
 	if err != nil {
 		t.Fatal(err)

@@ -24,7 +24,7 @@ type admissionTransport struct {
 
 // RoundTrip implements [http.RoundTripper].
 func (t *admissionTransport) RoundTrip(req *http.Request) (*http.Response, error) {
-	own := flightOf(req.Context())
+	own := pendingRequestOf(req.Context())
 	if req.Method == http.MethodPost && own != nil && own.admit != nil {
 		var v any
 		if json.Unmarshal(requestID(req), &v) == nil {

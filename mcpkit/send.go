@@ -95,10 +95,10 @@ func neverConnected(err error) bool {
 	return refused
 }
 
-// roundTrip sends a request over a connection, as a flight. refused reports that the error says why
+// roundTrip sends a request over a connection. refused reports that the error says why
 // the connection did not decode the result.
 func (s *Session) roundTrip(ctx context.Context, what string, l *connection, f func(context.Context, *mcp.ClientSession) error) (refused bool, err error) {
-	own, inFlight := newFlight(ctx)
+	own, inFlight := newPendingRequest(ctx)
 	defer inFlight.refuse(nil)
 	defer l.state.forget(inFlight)
 	if err = s.attempt(own, what, l, f); err != nil && own.Err() != nil && ctx.Err() == nil {
