@@ -46,17 +46,11 @@ func TestComments_NameTheirSubject(t *testing.T) {
 			t.Errorf("%s: %q: name the subject", file, s)
 		}
 	}
-	for _, p := range ourPackages(t) {
-		for _, name := range slices.Concat(p.GoFiles, p.IgnoredGoFiles, p.TestGoFiles, p.XTestGoFiles) {
-			f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil, parser.ParseComments|parser.SkipObjectResolution)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, group := range f.Comments {
-				check(p.rel()+"/"+name, group.Text())
-			}
+	eachFile(t, func(name string, f *ast.File) {
+		for _, group := range f.Comments {
+			check(name, group.Text())
 		}
-	}
+	})
 	files := 0
 	root := filepath.Join("..", "..")
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -89,19 +83,27 @@ var subjectOfComment = regexp.MustCompile(`^([a-z]\w*) [a-z]+s\b`)
 // TestComments_BeginWithName: the comment on a function is about that function, and not about
 // the name it had before.
 func TestComments_BeginWithName(t *testing.T) {
+	eachFile(t, func(name string, f *ast.File) {
+		for _, d := range f.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && !strings.HasPrefix(fn.Name.Name, "Test") {
+				if m := subjectOfComment.FindStringSubmatch(fn.Doc.Text()); m != nil && m[1] != fn.Name.Name {
+					t.Errorf("%s: the comment on %s is about %q", name, fn.Name.Name, m[1])
+				}
+			}
+		}
+	})
+}
+
+// eachFile calls do for each file of Go of the module.
+func eachFile(t *testing.T, do func(name string, f *ast.File)) {
+	t.Helper()
 	for _, p := range ourPackages(t) {
 		for _, name := range slices.Concat(p.GoFiles, p.IgnoredGoFiles, p.TestGoFiles, p.XTestGoFiles) {
 			f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil, parser.ParseComments|parser.SkipObjectResolution)
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, d := range f.Decls {
-				if fn, ok := d.(*ast.FuncDecl); ok && !strings.HasPrefix(fn.Name.Name, "Test") {
-					if m := subjectOfComment.FindStringSubmatch(fn.Doc.Text()); m != nil && m[1] != fn.Name.Name {
-						t.Errorf("%s/%s: the comment on %s is about %q", p.rel(), name, fn.Name.Name, m[1])
-					}
-				}
-			}
+			do(p.rel()+"/"+name, f)
 		}
 	}
 }

@@ -97,7 +97,7 @@ func (l *lifecycle) departing(r *snapshot.Removal) *Tombstone {
 			reason, detail = known.Reason, known.Detail // only its limits could not be shared
 		}
 	case snapshot.Age:
-		reason, detail = ReasonIdle, "nobody had used it since it was hibernated"
+		reason, detail = ReasonIdle, "it was not used after it was hibernated"
 	case snapshot.Evicted:
 		reason, detail = ReasonEvicted, "the disk that hibernated boxes may use was full"
 	}

@@ -36,7 +36,7 @@ type call struct {
 	session  *mcp.ServerSession // guarded by mu: of that request
 	progress any                // guarded by mu: the token of that request, nil if it has none
 	ended    time.Time          // guarded by mu: zero until the call has its outcome
-	question string             // guarded by mu: a question of the server that nobody could answer
+	question string             // guarded by mu: a question of the server that no client could answer
 }
 
 type callResult struct {

@@ -365,7 +365,7 @@ func describeEnd(t *box.Tombstone) string {
 
 var reasons = map[box.Reason]string{
 	box.ReasonStopped:     "it was stopped",
-	box.ReasonIdle:        "nobody used it for the idle timeout",
+	box.ReasonIdle:        "it was idle for longer than the idle timeout",
 	box.ReasonEvicted:     "it made room for another box",
 	box.ReasonOOM:         "it went over its memory limit",
 	box.ReasonDisk:        "the disk of the server was nearly full",
