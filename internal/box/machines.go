@@ -76,11 +76,11 @@ func (b *startedMachine) noteData() {
 // machineFactory makes the machines of boxes and of the pool.
 type machineFactory struct {
 	*env
-	records *records
-	starts  *fairslots.Slots // for making boxes
-	looks   volumeLooks
-	pool    *pool.Pool    // nil: none; set by start
-	filling chan struct{} // closed when the pool begins to fill
+	records      *records
+	starts       *fairslots.Slots // for making boxes
+	volumeChecks volumeChecks
+	pool         *pool.Pool    // nil: none; set by start
+	filling      chan struct{} // closed when the pool begins to fill
 
 	mu      sync.Mutex
 	closed  bool                // guarded by mu
@@ -102,7 +102,7 @@ func (f *machineFactory) make(ctx context.Context, b *Box) (made startedMachine,
 	if err == nil {
 		err = f.openNetwork(ctx, b, &made)
 	} else if made.maker != nil && ctx.Err() == nil && !errors.Is(err, hostdisk.ErrFull) && !isMissingImage(err) {
-		err = f.looks.explain(ctx, err, made.maker.Volumes)
+		err = f.volumeChecks.explain(ctx, err, made.maker.Volumes)
 	}
 	if err != nil && made.machine != nil {
 		f.discardMachine(made)
@@ -164,7 +164,7 @@ func (f *machineFactory) makeNew(ctx context.Context, b *Box) (made startedMachi
 // fresh makes a machine of k, from the template or, as long as there is none, by a boot;
 // the template is built meanwhile.
 func (f *machineFactory) fresh(ctx context.Context, c pool.Class, id string, k *machine.Maker) (*machine.Machine, Source, error) {
-	if err := f.looks.missing(ctx, k.Volumes, slotPatience); err != nil {
+	if err := f.volumeChecks.missing(ctx, k.Volumes, slotPatience); err != nil {
 		return nil, SourceBoot, err
 	}
 	if f.parts.Templates != nil && f.parts.Machines.Interpreters[Interpreter(c.Interpreter).Language()] != "" {
@@ -275,7 +275,7 @@ func (f *machineFactory) wake(ctx context.Context, b *Box) (startedMachine, erro
 // had.
 func (f *machineFactory) restore(ctx context.Context, b *Box, dir string, copied bool) (made startedMachine, err error) {
 	maker := f.makerFor(b.key.owner)
-	if err := f.looks.missing(ctx, maker.Volumes, slotPatience); err != nil {
+	if err := f.volumeChecks.missing(ctx, maker.Volumes, slotPatience); err != nil {
 		return made, err
 	}
 	if made.maker, err = f.makerOf(dir, b.interpreter, maker); err != nil {

@@ -128,7 +128,7 @@ func (f *machineFactory) buildNow(c pool.Class) {
 
 // poolInstance makes a machine for the pool, checked by a run.
 func (f *machineFactory) poolInstance(ctx context.Context, c pool.Class) (*machine.Machine, error) {
-	dirs, err := f.looks.find(ctx, f.parts.Machines.Volumes, slotPatience)
+	dirs, err := f.volumeChecks.find(ctx, f.parts.Machines.Volumes, slotPatience)
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +154,7 @@ func (f *machineFactory) poolInstance(ctx context.Context, c pool.Class) (*machi
 // takeWarm takes a machine from the pool, nil if it has none. It ends those whose volumes are
 // directories that others have replaced since: a box that wrote there would lose its files.
 func (f *machineFactory) takeWarm(ctx context.Context, c pool.Class) (*machine.Machine, error) {
-	now, err := f.looks.find(ctx, f.parts.Machines.Volumes, slotPatience)
+	now, err := f.volumeChecks.find(ctx, f.parts.Machines.Volumes, slotPatience)
 	if err != nil {
 		return nil, err
 	}

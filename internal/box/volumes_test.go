@@ -142,8 +142,8 @@ func TestStart_WithoutVolume(t *testing.T) {
 	f.reg.mu.Lock()
 	defer f.reg.mu.Unlock()
 	failed := fmt.Errorf("mount %s: %w", gone, os.ErrNotExist)
-	check(f.life.startErrorLocked("test", b, f.machines.looks.explain(t.Context(), failed, []engine.Mount{{Host: t.TempDir(), Guest: "/there"}, {Host: gone, Guest: "/mine"}})), "is not there")
-	if err := f.machines.looks.explain(t.Context(), failed, []engine.Mount{{Host: t.TempDir(), Guest: "/there"}, {Guest: "/elsewhere"}}); err != failed {
+	check(f.life.startErrorLocked("test", b, f.machines.volumeChecks.explain(t.Context(), failed, []engine.Mount{{Host: t.TempDir(), Guest: "/there"}, {Host: gone, Guest: "/mine"}})), "is not there")
+	if err := f.machines.volumeChecks.explain(t.Context(), failed, []engine.Mount{{Host: t.TempDir(), Guest: "/there"}, {Guest: "/elsewhere"}}); err != failed {
 		t.Errorf("with all volumes there: got %v, want the error as it is", err)
 	}
 }

@@ -114,7 +114,7 @@ func byteLimiter(perMinute int64) *rate.Limiter {
 	return rate.NewLimiter(rate.Limit(perMinute)/60, int(max(perMinute/10, chunk)))
 }
 
-// admit books a new connection of a guest, and reports whether it is the last one that the
+// admit counts a new connection of a guest, and reports whether it is the last one that the
 // box may have now. If a limit is reached, it returns its text. The caller calls leave after
 // a connection that was admitted.
 func (n *Network) admit() (last bool, text string) {
@@ -140,7 +140,7 @@ func (n *Network) admit() (last bool, text string) {
 	return n.open == g.maxBox, ""
 }
 
-// begin books a new connection in the limits for a minute. If one is reached, it returns
+// begin counts a new connection in the limits for a minute. If one is reached, it returns
 // its text.
 func (n *Network) begin() (text string) {
 	switch {
@@ -163,8 +163,8 @@ type dialled struct{ atomic.Bool }
 
 type dialledKey struct{}
 
-// dialAgain books a connection to a server. The first one belongs to the guest's, which was
-// booked already. One to a proxy can lead to any number of further ones.
+// dialAgain counts a connection to a server. The first one belongs to the guest's, which was
+// counted already. One to a proxy can lead to any number of further ones.
 func (n *Network) dialAgain(served context.Context) (text string) {
 	if d, ok := served.Value(dialledKey{}).(*dialled); ok && !d.Swap(true) {
 		return ""

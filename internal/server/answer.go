@@ -41,7 +41,7 @@ func (s *Server) answer(cl *call, result json.RawMessage, err error) {
 // answers, except in a batch. Concurrent requests bound the number of these.
 const smallAnswer = 16 << 10
 
-// deliver hands the one answer of a call to its stream. Its bytes are booked on the owner
+// deliver hands the one answer of a call to its stream. Its bytes are charged to the owner
 // until they are written. Without room for them, the client gets an error in its place.
 func (s *Server) deliver(cl *call, status int, message []byte) {
 	if cl.conn != nil {
@@ -51,7 +51,7 @@ func (s *Server) deliver(cl *call, status int, message []byte) {
 	if !first {
 		return
 	}
-	p, size := cl.caller.party(), int64(len(message))
+	p, size := cl.caller.account(), int64(len(message))
 	if size <= smallAnswer && !cl.stream.batch {
 		size = 0
 	}
@@ -64,7 +64,7 @@ func (s *Server) deliver(cl *call, status int, message []byte) {
 	s.answers.give(p, cl.stream.answer(status, message, size))
 }
 
-// reserve books bytes for the answer of the call of a handler's context, before there is
+// reserve reserves bytes for the answer of the call of a handler's context, before there is
 // one, and reports false if there is no room. deliver corrects the amount.
 func (s *Server) reserve(ctx context.Context, bytes int64) bool {
 	cl := callIn(ctx)
@@ -73,7 +73,7 @@ func (s *Server) reserve(ctx context.Context, bytes int64) bool {
 	}
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	p := cl.caller.party()
+	p := cl.caller.account()
 	bytes = s.answers.clamp(p, bytes)
 	if cl.delivered || s.answers.take(p, bytes) != noExcess {
 		return false
@@ -82,8 +82,8 @@ func (s *Server) reserve(ctx context.Context, bytes int64) bool {
 	return true
 }
 
-// fits books the bytes of the answer of the call of a handler's context, which is about to end, or returns
-// the error in its place if there is no room. Those that reserve has booked count.
+// fits reserves the bytes of the answer of the call of a handler's context, which is about to end, or returns
+// the error in its place if there is no room. Those that reserve has charged count.
 func (s *Server) fits(ctx context.Context, bytes int64) error {
 	cl := callIn(ctx)
 	if cl == nil || cl.stream == nil || bytes <= smallAnswer && !cl.stream.batch { // as in reserve and deliver
@@ -91,7 +91,7 @@ func (s *Server) fits(ctx context.Context, bytes int64) error {
 	}
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	p := cl.caller.party()
+	p := cl.caller.account()
 	more := s.answers.clamp(p, bytes) - cl.reserved
 	switch {
 	case cl.delivered || more <= 0:
@@ -104,7 +104,7 @@ func (s *Server) fits(ctx context.Context, bytes int64) error {
 }
 
 // tooManyAnswers returns the error in place of an answer of so many bytes, and logs it now and then.
-func (s *Server) tooManyAnswers(p party, bytes int64) *jsonrpc.Error {
+func (s *Server) tooManyAnswers(p account, bytes int64) *jsonrpc.Error {
 	s.warnUnread.Do(func() {
 		s.log.Warn("answer not sent: its client does not read the answers that it has, or asks for too many at once", logkey.Who, p.owner, logkey.Bytes, bytes)
 	})

@@ -65,7 +65,7 @@ func (s *Server) authorize(next mcp.MethodHandler) mcp.MethodHandler {
 			return nil, noScope
 		}
 		if isCall {
-			p := c.party()
+			p := c.account()
 			if s.quota.take(p, 1) != noExcess {
 				atLimit = tools.TooManyCalls(s.opts.Limits.OwnerCalls)
 				return nil, atLimit
@@ -92,11 +92,11 @@ func endWithTask(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// holdCall books the place of a call for code of an owner that waits for approval without a
-// request. It leaves the owner a place for the answer, and books nothing if there is no other.
+// holdCall reserves the place of a call for code of an owner that waits for approval without a
+// request. It leaves the owner a place for the answer, and reserves nothing if there is no other.
 func (s *Server) holdCall(owner box.Owner) (release func()) {
-	// The request that asks is still booked, and gives its place back.
-	p := party{owner: string(owner)} // who may run code
+	// The request that asks is still charged, and gives its place back.
+	p := account{owner: string(owner)} // who may run code
 	if s.quota.take(p, 1) != noExcess {
 		return func() {}
 	}

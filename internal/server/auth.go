@@ -55,7 +55,7 @@ func (s *Server) identify(w http.ResponseWriter, r *http.Request, allowBasic boo
 // countConnection counts the connection of an authenticated request as one of its owner's, or
 // refuses the request.
 func (s *Server) countConnection(w http.ResponseWriter, r *http.Request) bool {
-	e := s.connections.establish(r, callerIn(r).party())
+	e := s.connections.establish(r, callerIn(r).account())
 	if e == noExcess {
 		return true
 	}
@@ -72,7 +72,7 @@ func (s *Server) countRequest(w http.ResponseWriter, r *http.Request) (leave fun
 	if r.Method == http.MethodDelete {
 		return func() {}, true
 	}
-	p := callerIn(r).party()
+	p := callerIn(r).account()
 	if e := s.inFlight.take(p, 1); e != noExcess {
 		if r.Body != http.NoBody {
 			// The connection ends with the body at the latest, and soon in any case: it has a

@@ -30,7 +30,7 @@ const (
 // readBody reads a body within the limits, or refuses the request. The body counts against
 // the limits of all bodies and of its owner's until release is called.
 func (s *Server) readBody(w http.ResponseWriter, r *http.Request) (body []byte, release func(), ok bool) {
-	limit, p := s.opts.Limits.Body, callerIn(r).party()
+	limit, p := s.opts.Limits.Body, callerIn(r).account()
 	rc := http.NewResponseController(w)
 	clearWriteDeadline(rc)
 	refuse := func(respond func()) {
@@ -56,7 +56,7 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) (body []byte, 
 			free()
 		}
 	}()
-	// hold books memory for a body of the given size.
+	// hold reserves memory for a body of the given size.
 	hold := func(size int64) bool {
 		if size <= smallBody || size <= held {
 			return true
@@ -77,7 +77,7 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) (body []byte, 
 	if r.ContentLength > 0 {
 		buf.Grow(int(min(r.ContentLength, firstBody)) + bytes.MinRead)
 	}
-	// The buffer doubles when it is full. The memory for a body of unknown length is booked
+	// The buffer doubles when it is full. The memory for a body of unknown length is charged
 	// before that.
 	part := int64(smallBody)
 	if r.ContentLength >= 0 {

@@ -6,16 +6,16 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/server/auth"
 )
 
-// A party is the account that an amount of a budget counts against. The callers of an owner who have no scope to
-// run code take at most half of the owner's part, so that they cannot keep the others from
-// working.
-type party struct {
+// An account is what amounts of budgets are charged to. Each owner has two: one of callers that may run
+// code, and one of readers, who may not. Readers take at most half of the owner's limit, so that they
+// cannot keep the others from working.
+type account struct {
 	owner  string
 	reader bool
 }
 
-// party returns whose part of budgets a caller takes.
-func (c *caller) party() party { return party{c.owner(), !c.has(auth.Use)} }
+// account returns the account that a caller's requests are charged to.
+func (c *caller) account() account { return account{c.owner(), !c.has(auth.Use)} }
 
 // A budget bounds an amount, such as calls or bytes, in all and for each owner. Its
 // methods may be called concurrently.
@@ -24,8 +24,8 @@ type budget struct {
 	each int64 // limit of one owner; 0: none
 
 	mu    sync.Mutex
-	total int64           // guarded by mu
-	held  map[party]int64 // guarded by mu: if each is a limit; only parties that hold something
+	total int64             // guarded by mu
+	held  map[account]int64 // guarded by mu: if each is a limit; only accounts that hold something
 }
 
 // An excess says which limit of a [budget] refuses a request.
@@ -37,9 +37,9 @@ const (
 	totalExcess        // the limit of all owners together
 )
 
-// take books n for a party until give returns it. It books nothing if a limit would be
+// take charges n to an account until give returns it. It charges nothing if a limit would be
 // exceeded.
-func (b *budget) take(p party, n int64) excess {
+func (b *budget) take(p account, n int64) excess {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
@@ -54,8 +54,8 @@ func (b *budget) take(p party, n int64) excess {
 	return noExcess
 }
 
-// give returns what take has booked, or a part of it.
-func (b *budget) give(p party, n int64) {
+// give returns what take has charged, or a part of it.
+func (b *budget) give(p account, n int64) {
 	if n == 0 {
 		return
 	}
@@ -64,30 +64,30 @@ func (b *budget) give(p party, n int64) {
 	b.addLocked(p, -n)
 }
 
-func (b *budget) addLocked(p party, n int64) {
+func (b *budget) addLocked(p account, n int64) {
 	b.total += n
 	if b.each == 0 {
 		return
 	}
 	if b.held == nil {
-		b.held = make(map[party]int64)
+		b.held = make(map[account]int64)
 	}
 	if b.held[p] += n; b.held[p] == 0 {
 		delete(b.held, p)
 	}
 }
 
-// ownerLocked returns what the owner of a party holds.
-func (b *budget) ownerLocked(p party) int64 {
-	return b.held[party{p.owner, false}] + b.held[party{p.owner, true}]
+// ownerLocked returns what the owner of an account holds.
+func (b *budget) ownerLocked(p account) int64 {
+	return b.held[account{p.owner, false}] + b.held[account{p.owner, true}]
 }
 
 // half returns what readers may have of an owner's limit.
 func half(each int64) int64 { return max(each/2, 1) }
 
-// clamp lowers n to what a party can take when its owner holds nothing: an amount above the
+// clamp lowers n to what an account can take when its owner holds nothing: an amount above the
 // limit takes all of it.
-func (b *budget) clamp(p party, n int64) int64 {
+func (b *budget) clamp(p account, n int64) int64 {
 	each := b.each
 	if p.reader && each > 0 {
 		each = half(each)
@@ -100,8 +100,8 @@ func (b *budget) clamp(p party, n int64) int64 {
 	return n
 }
 
-// full reports whether the party can take nothing more.
-func (b *budget) full(p party) bool {
+// full reports whether the account can take nothing more.
+func (b *budget) full(p account) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.each > 0 && (b.ownerLocked(p) >= b.each || p.reader && b.held[p] >= half(b.each))

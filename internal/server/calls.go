@@ -47,7 +47,7 @@ type call struct {
 
 	mu        sync.Mutex
 	delivered bool  // guarded by mu: its stream has the answer
-	reserved  int64 // guarded by mu: bytes booked for the answer before there is one
+	reserved  int64 // guarded by mu: bytes charged for the answer before there is one
 }
 
 // calls are the requests in flight, of all transports.
@@ -204,7 +204,7 @@ func (s *Server) attach(next mcp.MethodHandler) mcp.MethodHandler {
 			defer release()
 		}
 		res, err := next(ctx, method, req)
-		return res, envelope.Seal(err)
+		return res, envelope.Opaque(err)
 	}
 }
 

@@ -46,7 +46,7 @@ type connections struct {
 	fresh       map[string]*list.List    // guarded by mu: new connections by network, oldest first
 	arrived     uint64                   // guarded by mu: numbers connections
 	established int                      // guarded by mu
-	parties     map[party]int            // guarded by mu: established connections
+	accounts    map[account]int          // guarded by mu: established connections
 	dropped     int                      // guarded by mu: new connections that were replaced
 }
 
@@ -55,7 +55,7 @@ type connection struct {
 	network string
 	number  uint64
 	place   *list.Element // guarded by connections.mu: in fresh; nil if established
-	party   party         // guarded by connections.mu: of an established one
+	account account       // guarded by connections.mu: of an established one
 	idle    time.Time     // guarded by connections.mu: since when; zero: in use
 
 	authenticated atomic.Bool // set when it is established
@@ -68,7 +68,7 @@ func (cs *connections) init() {
 	cs.now = time.Now
 	cs.open = make(map[net.Conn]*connection)
 	cs.fresh = make(map[string]*list.List)
-	cs.parties = make(map[party]int)
+	cs.accounts = make(map[account]int)
 	cs.warn.Interval = warnInterval
 }
 
@@ -114,10 +114,10 @@ func (cs *connections) heaviestLocked() *connection {
 	return victim
 }
 
-// establish counts the connection of a request as one of the party's, or says which limit
+// establish counts the connection of a request as one of the account's, or says which limit
 // is reached. At a limit, it makes room by closing an idle connection: of the owner (of its
 // readers, at theirs) or, at the limit of all, of the owner with the most connections.
-func (cs *connections) establish(r *http.Request, p party) excess {
+func (cs *connections) establish(r *http.Request, p account) excess {
 	c, _ := r.Context().Value(connectionKey{}).(*connection)
 	if c == nil || c.authenticated.Load() {
 		return noExcess
@@ -130,12 +130,12 @@ func (cs *connections) establish(r *http.Request, p party) excess {
 	var victim *connection
 	exceeded := noExcess
 	switch {
-	case cs.each > 0 && p.reader && cs.parties[p] >= int(half(int64(cs.each))):
-		if victim = cs.idleLocked(func(c *connection) bool { return c.party == p }); victim == nil {
+	case cs.each > 0 && p.reader && cs.accounts[p] >= int(half(int64(cs.each))):
+		if victim = cs.idleLocked(func(c *connection) bool { return c.account == p }); victim == nil {
 			exceeded = ownerExcess
 		}
 	case cs.each > 0 && cs.ownerLocked(p.owner) >= cs.each:
-		if victim = cs.idleLocked(func(c *connection) bool { return c.party.owner == p.owner }); victim == nil {
+		if victim = cs.idleLocked(func(c *connection) bool { return c.account.owner == p.owner }); victim == nil {
 			exceeded = ownerExcess
 		}
 	case cs.established >= cs.limit:
@@ -148,9 +148,9 @@ func (cs *connections) establish(r *http.Request, p party) excess {
 	}
 	if exceeded == noExcess {
 		cs.unlistLocked(c)
-		c.party = p
+		c.account = p
 		cs.established++
-		cs.parties[p]++
+		cs.accounts[p]++
 		c.authenticated.Store(true)
 	}
 	cs.mu.Unlock()
@@ -162,7 +162,7 @@ func (cs *connections) establish(r *http.Request, p party) excess {
 
 // ownerLocked returns the number of established connections of an owner.
 func (cs *connections) ownerLocked(owner string) int {
-	return cs.parties[party{owner, false}] + cs.parties[party{owner, true}]
+	return cs.accounts[account{owner, false}] + cs.accounts[account{owner, true}]
 }
 
 // idleLocked returns, of the idle connections that match, the one that has been idle longest
@@ -174,8 +174,8 @@ func (cs *connections) idleLocked(match func(*connection) bool) *connection {
 		switch {
 		case c.place != nil || c.idle.IsZero() || now.Sub(c.idle) < restBeforeReclaim:
 		case !match(c):
-		case longest == nil, cs.ownerLocked(c.party.owner) > cs.ownerLocked(longest.party.owner),
-			cs.ownerLocked(c.party.owner) == cs.ownerLocked(longest.party.owner) && c.idle.Before(longest.idle):
+		case longest == nil, cs.ownerLocked(c.account.owner) > cs.ownerLocked(longest.account.owner),
+			cs.ownerLocked(c.account.owner) == cs.ownerLocked(longest.account.owner) && c.idle.Before(longest.idle):
 			longest = c
 		}
 	}
@@ -207,8 +207,8 @@ func (cs *connections) removeLocked(c *connection) {
 		return
 	}
 	cs.established--
-	if cs.parties[c.party]--; cs.parties[c.party] == 0 {
-		delete(cs.parties, c.party)
+	if cs.accounts[c.account]--; cs.accounts[c.account] == 0 {
+		delete(cs.accounts, c.account)
 	}
 }
 

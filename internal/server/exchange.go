@@ -33,7 +33,7 @@ func (s *Server) exchange(w http.ResponseWriter, r *http.Request, m *postBody, t
 		return
 	}
 
-	c, end, err := s.connect(callerIn(r).party(), m, to, direct != nil)
+	c, end, err := s.connect(callerIn(r).account(), m, to, direct != nil)
 	if err != nil {
 		s.log.Error("session not connected", logkey.Error, err)
 		s.refuse(w, http.StatusInternalServerError, m.ID, jsonrpc.CodeInternalError, "Internal error")
@@ -70,7 +70,7 @@ func (s *Server) exchange(w http.ResponseWriter, r *http.Request, m *postBody, t
 	detached := st.attach(res)
 	defer func() {
 		st.detach(res)
-		s.answers.give(callerIn(r).party(), st.discard())
+		s.answers.give(callerIn(r).account(), st.discard())
 	}()
 
 	if direct != nil && s.serveDirect(calls[0], direct, to.modern) {
@@ -129,7 +129,7 @@ func (b *postBody) requests() (n int) {
 // Direct calls without a session need none. The caller calls end when the answers are
 // written or the client has disconnected: end waits for the handlers of a connection
 // without a session, and ends the calls that still have no answer.
-func (s *Server) connect(p party, m *postBody, to target, direct bool) (c *conn, end func(), err error) {
+func (s *Server) connect(p account, m *postBody, to target, direct bool) (c *conn, end func(), err error) {
 	switch {
 	case m.session != nil:
 		return m.session.conn, func() {}, nil

@@ -102,7 +102,7 @@ func TestCall_KeepsPlaceWithoutClient(t *testing.T) {
 	res, body := do(t, "POST", url, nil, ping)
 	busy(t, "beside a call without a client", res, body)
 	if n := s.bodies.value(); n < size {
-		t.Errorf("%d bytes of bodies are booked, want those of the call", n)
+		t.Errorf("%d bytes of bodies are charged, want those of the call", n)
 	}
 	release <- struct{}{}
 	eventually(t, "nothing is held", func() bool { return s.requests.value() == 0 && s.bodies.value() == 0 })
@@ -146,7 +146,7 @@ func TestBodies_ShareOfOwner(t *testing.T) {
 	}
 }
 
-// TestBodies_OfUnknownLength: memory is booked as such a body grows.
+// TestBodies_OfUnknownLength: memory is charged as such a body grows.
 func TestBodies_OfUnknownLength(t *testing.T) {
 	s, url := serve(t, func(o *Options) { o.Limits.Body = 2 << 20 })
 	w := dialWire(t, url)
@@ -156,16 +156,16 @@ func TestBodies_OfUnknownLength(t *testing.T) {
 	for range 10 {
 		write(chunk)
 	}
-	eventually(t, "ten chunks are booked", func() bool { return s.bodies.value() >= 10<<16 })
+	eventually(t, "ten chunks are charged", func() bool { return s.bodies.value() >= 10<<16 })
 	if n := s.bodies.value(); n > 2*10<<16 {
-		t.Errorf("%d bytes are booked for %d", n, 10<<16)
+		t.Errorf("%d bytes are charged for %d", n, 10<<16)
 	}
 	write(ping)
 	fmt.Fprint(w, "0\r\n\r\n")
 	if res := w.head(t); res.StatusCode != 200 {
 		t.Errorf("got %s", res.Status)
 	}
-	eventually(t, "nothing is booked", func() bool { return s.bodies.value() == 0 })
+	eventually(t, "nothing is charged", func() bool { return s.bodies.value() == 0 })
 }
 
 // printer is a tool whose result has size bytes.

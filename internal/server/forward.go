@@ -100,7 +100,7 @@ func (s *Server) forwardSession(w http.ResponseWriter, r *http.Request, m *postB
 		return false
 	}
 	if r.Method == http.MethodDelete { // it takes no place as long as it is short
-		p := callerIn(r).party()
+		p := callerIn(r).account()
 		if e := s.inFlight.take(p, 1); e != noExcess {
 			s.refuseExcess(w, r, nil, e, "Too many requests in flight")
 			return true
@@ -143,7 +143,7 @@ func (s *Server) forwardStream(w http.ResponseWriter, r *http.Request) bool {
 	} else if server := fleet.ServerOf(r.Header.Get(headerSession)); server == "" || server == o.Fleet.Self() {
 		return false
 	}
-	p := callerIn(r).party()
+	p := callerIn(r).account()
 	if e := s.streams.take(p, 1); e != noExcess {
 		s.refuseExcess(w, r, nil, e, "Too many open streams")
 		return true

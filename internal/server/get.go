@@ -36,7 +36,7 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer release()
-	p := callerIn(r).party()
+	p := callerIn(r).account()
 	if e := s.streams.take(p, 1); e != noExcess {
 		s.refuseExcess(w, r, nil, e, "Too many open streams")
 		return
@@ -54,19 +54,19 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 	res.noJSON = true
 	defer res.finish()
 
-	booked := int64(0) // while the events are written
-	book := func(events []event) bool {
+	charged := int64(0) // while the events are written
+	charge := func(events []event) bool {
 		for _, e := range events {
-			booked += int64(len(e.data))
+			charged += int64(len(e.data))
 		}
-		if booked = s.answers.clamp(p, booked); s.answers.take(p, booked) != noExcess {
-			booked = 0
+		if charged = s.answers.clamp(p, charged); s.answers.take(p, charged) != noExcess {
+			charged = 0
 			return false
 		}
 		return true
 	}
-	st, detached, err := s.attachGET(r, sess, res, book)
-	s.answers.give(p, booked)
+	st, detached, err := s.attachGET(r, sess, res, charge)
+	s.answers.give(p, charged)
 	if err != nil {
 		res.finish() // no heartbeat comes between
 		s.refuseAttach(w, r, sess, err)
@@ -134,12 +134,12 @@ var errNoRoom = errors.New("the events do not fit in the limit of unread answers
 var errBadEventID = errors.New("Last-Event-ID is not the id of an event of this server")
 
 // attachGET has res deliver the stream that a GET asks for. A stream that is over is
-// nil: res then has what the client missed. Kept events are written if book has room for
+// nil: res then has what the client missed. Kept events are written if charge has room for
 // them, else the error is errNoRoom.
-func (s *Server) attachGET(r *http.Request, sess *mcpSession, res *response, book func([]event) bool) (st *stream, detached <-chan struct{}, err error) {
+func (s *Server) attachGET(r *http.Request, sess *mcpSession, res *response, charge func([]event) bool) (st *stream, detached <-chan struct{}, err error) {
 	if len(r.Header.Values(headerLastEvent)) == 0 {
 		st = sess.conn.stream("")
-		if detached, err = st.listen(res, book); err == nil {
+		if detached, err = st.listen(res, charge); err == nil {
 			res.openSoon()
 		}
 		return st, detached, err
@@ -149,7 +149,7 @@ func (s *Server) attachGET(r *http.Request, sess *mcpSession, res *response, boo
 		return nil, nil, errBadEventID
 	}
 	if st = sess.conn.stream(id); st != nil {
-		if detached, err = st.resume(res, index, book); err == nil && id == "" {
+		if detached, err = st.resume(res, index, charge); err == nil && id == "" {
 			res.openSoon()
 		}
 		return st, detached, err
@@ -158,7 +158,7 @@ func (s *Server) attachGET(r *http.Request, sess *mcpSession, res *response, boo
 	if err != nil {
 		return nil, nil, err
 	}
-	if !book(missed) {
+	if !charge(missed) {
 		return nil, nil, errNoRoom
 	}
 	over := newStream(id, sess.id, "", 0, s.replay)

@@ -303,7 +303,7 @@ func TestShutdown_InterruptedProgramAnswers(t *testing.T) {
 // of other owners, does not use up the note about an interrupted program.
 func TestInterrupted_AnswerWithoutRoom(t *testing.T) {
 	s, url, _, alice := interrupted(t)
-	others := []party{{"x", false}, {"y", false}}
+	others := []account{{"x", false}, {"y", false}}
 	for _, other := range others {
 		s.answers.take(other, s.answers.each)
 	}

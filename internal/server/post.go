@@ -48,7 +48,7 @@ func (s *Server) servePOST(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	if m.Kind == envelope.Request && m.Method == callTool && s.quota.full(callerIn(r).party()) {
+	if m.Kind == envelope.Request && m.Method == callTool && s.quota.full(callerIn(r).account()) {
 		e := tools.TooManyCalls(s.opts.Limits.OwnerCalls)
 		s.auditRefused(callerIn(r), s.listed(m.Tool), "calls", e)
 		w.Header().Set("Retry-After", "1")
@@ -97,7 +97,7 @@ func (s *Server) servePOST(w http.ResponseWriter, r *http.Request) {
 // cost little, may free resources, and are not counted. Each request of a batch counts; a
 // batch above a limit takes all of it.
 func (s *Server) admit(w http.ResponseWriter, r *http.Request, m *postBody, a *admission) (leavePost func(), ok bool) {
-	p := callerIn(r).party()
+	p := callerIn(r).account()
 	in, text := &s.requests, "Too many calls at once"
 	switch {
 	case m.Kind != envelope.Request:

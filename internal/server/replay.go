@@ -29,10 +29,10 @@ type replay struct {
 }
 
 type history struct {
-	party  party
-	bytes  int
-	events []event        // oldest first
-	last   map[string]int // by stream: the index of its newest event, kept or evicted
+	account account
+	bytes   int
+	events  []event        // oldest first
+	last    map[string]int // by stream: the index of its newest event, kept or evicted
 }
 
 // An event is one message of a stream. Indexes of a stream are consecutive.
@@ -46,11 +46,11 @@ func newReplay(limit int) *replay {
 	return &replay{limit: limit, total: replayTotal * limit, sessions: make(map[string]*history), owners: make(map[string]int)}
 }
 
-// open begins the history of a session of a party.
-func (r *replay) open(session string, p party) {
+// open begins the history of a session of an account.
+func (r *replay) open(session string, p account) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.sessions[session] = &history{party: p, last: make(map[string]int)}
+	r.sessions[session] = &history{account: p, last: make(map[string]int)}
 }
 
 // append keeps an event, and evicts older events to stay within the limits: first those
@@ -103,8 +103,8 @@ func (r *replay) evictLocked(h *history) {
 func (r *replay) countLocked(h *history, bytes int) {
 	h.bytes += bytes
 	r.bytes += bytes
-	if r.owners[h.party.owner] += bytes; r.owners[h.party.owner] == 0 {
-		delete(r.owners, h.party.owner)
+	if r.owners[h.account.owner] += bytes; r.owners[h.account.owner] == 0 {
+		delete(r.owners, h.account.owner)
 	}
 }
 
@@ -122,9 +122,9 @@ func (r *replay) largestLocked(current *history) (most *history) {
 			continue
 		}
 		if cmp.Or(
-			cmp.Compare(r.owners[h.party.owner], r.owners[most.party.owner]),
-			cmp.Compare(h.party.owner, most.party.owner), // of owners with as many bytes, always the same one
-			cmp.Compare(rank(h.party.reader), rank(most.party.reader)),
+			cmp.Compare(r.owners[h.account.owner], r.owners[most.account.owner]),
+			cmp.Compare(h.account.owner, most.account.owner), // of owners with as many bytes, always the same one
+			cmp.Compare(rank(h.account.reader), rank(most.account.reader)),
 			cmp.Compare(min(len(h.events), 2), min(len(most.events), 2)),
 			cmp.Compare(h.bytes, most.bytes),
 		) > 0 {

@@ -22,7 +22,7 @@ func indexes(events []event) string {
 // that it missed, or an error. A part of them would look complete.
 func TestReplay_AfterEvictionReturnsNoEvents(t *testing.T) {
 	p := newReplay(100)
-	p.open("s", party{})
+	p.open("s", account{})
 	for i := range 5 {
 		p.append("s", "a", i, make([]byte, 30)) // three have room
 	}
@@ -45,7 +45,7 @@ func TestReplay_AfterEvictionReturnsNoEvents(t *testing.T) {
 // replayed, so that a connection that breaks again resumes where it broke.
 func TestReplay_SecondReconnectKeepsIndexes(t *testing.T) {
 	p := newReplay(1000)
-	p.open("s", party{})
+	p.open("s", account{})
 	for i := 3; i < 9; i++ {
 		p.append("s", "a", i, []byte("x"))
 		p.append("s", "b", i-3, []byte("y"))
@@ -65,11 +65,11 @@ func TestReplay_SecondReconnectKeepsIndexes(t *testing.T) {
 func TestReplay_TotalLimitEvictsOlderEventsFirst(t *testing.T) {
 	const limit = 100
 	p := newReplay(limit)
-	p.open("answer", party{})
+	p.open("answer", account{})
 	p.append("answer", "a", 0, make([]byte, limit*replayTotal/2)) // the most bytes of all sessions
 	for i := range 2 * replayTotal {
 		id := fmt.Sprint("many", i)
-		p.open(id, party{})
+		p.open(id, account{})
 		for index := range 3 {
 			p.append(id, "a", index, make([]byte, 20))
 		}
@@ -89,9 +89,9 @@ func TestReplay_TotalLimitEvictsOlderEventsFirst(t *testing.T) {
 // be resumed, at the cost of all others.
 func TestReplay_EventOverTotalLimitStays(t *testing.T) {
 	p := newReplay(100)
-	p.open("other", party{})
+	p.open("other", account{})
 	p.append("other", "a", 0, make([]byte, 50))
-	p.open("large", party{})
+	p.open("large", account{})
 	p.append("large", "a", 0, make([]byte, 101*replayTotal))
 	if got, err := p.after("large", "a", -1); err != nil || len(got) != 1 {
 		t.Errorf("%d events are kept, %v, want the large one", len(got), err)
@@ -108,7 +108,7 @@ func TestReplay_EventOverTotalLimitStays(t *testing.T) {
 func TestReplay_IsBounded(t *testing.T) {
 	p := newReplay(1000)
 	for _, id := range []string{"x", "y", "z"} {
-		p.open(id, party{})
+		p.open(id, account{})
 	}
 	for i := range 5000 {
 		p.append("x", fmt.Sprint("s", i/3), i%3, []byte(strings.Repeat("y", i%50)))
@@ -133,7 +133,7 @@ func TestReplay_IsBounded(t *testing.T) {
 		t.Errorf("an answer over the limit: %d events, %v", len(got), err)
 	}
 	for i := range 200 {
-		p.open(fmt.Sprint("many", i), party{})
+		p.open(fmt.Sprint("many", i), account{})
 		p.append(fmt.Sprint("many", i), "a", 0, make([]byte, 900))
 	}
 	sum := 0
@@ -157,13 +157,13 @@ func TestReplay_IsBounded(t *testing.T) {
 func TestReplay_OwnerWithMostBytesLosesEvents(t *testing.T) {
 	const limit = 100
 	p := newReplay(limit)
-	p.open("bob", party{owner: "bob"})
+	p.open("bob", account{owner: "bob"})
 	for i := range 3 {
 		p.append("bob", "a", i, make([]byte, limit/3)) // more than any session of alice
 	}
 	for i := range 4 * replayTotal {
 		id := fmt.Sprint("alice", i)
-		p.open(id, party{owner: "alice"})
+		p.open(id, account{owner: "alice"})
 		p.append(id, "a", 0, make([]byte, limit/2))
 	}
 	if got := indexes(p.newest("bob", "a")); got != "0 1 2" {
@@ -176,7 +176,7 @@ func TestReplay_OwnerWithMostBytesLosesEvents(t *testing.T) {
 		p.close(id)
 	}
 	if len(p.owners) != 0 {
-		t.Errorf("closed sessions are booked on %v", p.owners)
+		t.Errorf("closed sessions are charged to %v", p.owners)
 	}
 }
 
@@ -185,11 +185,11 @@ func TestReplay_OwnerWithMostBytesLosesEvents(t *testing.T) {
 func TestReadToken_ReplayEvents(t *testing.T) {
 	const limit = 100
 	p := newReplay(limit)
-	p.open("work", party{owner: "alice"})
+	p.open("work", account{owner: "alice"})
 	p.append("work", "s", 0, make([]byte, limit))
 	for i := range 2 * replayTotal {
 		session := fmt.Sprint("read", i)
-		p.open(session, party{"alice", true})
+		p.open(session, account{"alice", true})
 		p.append(session, "s", 0, make([]byte, limit-1))
 	}
 	if n := len(p.sessions["work"].events); n != 1 {

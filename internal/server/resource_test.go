@@ -265,7 +265,7 @@ func TestDownload_LargeContentIsSentOnce(t *testing.T) {
 	}
 }
 
-// TestDownload_LargeAnswersOfOneOwnerAreBounded: memory for a large download is booked before
+// TestDownload_LargeAnswersOfOneOwnerAreBounded: memory for a large download is charged before
 // the file is read.
 func TestDownload_LargeAnswersOfOneOwnerAreBounded(t *testing.T) {
 	s, endpoint := serve(t, func(o *Options) {
@@ -275,18 +275,18 @@ func TestDownload_LargeAnswersOfOneOwnerAreBounded(t *testing.T) {
 	cs := connect(t, &mcp.StreamableClientTransport{Endpoint: endpoint}, "2025-11-25", nil)
 	must(t, cs, "execute_code", args{"session_id": "s1", "code": "open('large', 'w').write('y' * (1 << 20))"})
 	held := int64(600 << 10)
-	s.answers.take(party{}, held) // by answers that their clients do not read
+	s.answers.take(account{}, held) // by answers that their clients do not read
 	res, err := try(t, cs, "download_file", args{"session_id": "s1", "path": "large", "max_bytes": 1 << 19})
 	if err != nil || !res.IsError || !strings.Contains(text(t, res), "pass a smaller max_bytes") {
 		t.Errorf("a download without room: %+v, %v", res, err)
 	}
 	must(t, cs, "download_file", args{"session_id": "s1", "path": "large", "max_bytes": 1 << 17})
-	s.answers.give(party{}, held)
+	s.answers.give(account{}, held)
 	must(t, cs, "download_file", args{"session_id": "s1", "path": "large", "max_bytes": 1 << 19})
-	eventually(t, "nothing is booked", func() bool { return s.answers.value() == 0 })
+	eventually(t, "nothing is charged", func() bool { return s.answers.value() == 0 })
 }
 
-// TestDownload_ControlCharacters: text that JSON makes several times as large is booked as
+// TestDownload_ControlCharacters: text that JSON makes several times as large is charged as
 // such or sent as base64.
 func TestDownload_ControlCharacters(t *testing.T) {
 	s, endpoint := serve(t, func(o *Options) {
@@ -305,16 +305,16 @@ func TestDownload_ControlCharacters(t *testing.T) {
 		t.Errorf("some control characters: encoding %v", m["encoding"])
 	}
 	held := int64(1 << 20) // by answers that their clients do not read
-	s.answers.take(party{}, held)
+	s.answers.take(account{}, held)
 	res, err := try(t, cs, "download_file", args{"session_id": "s1", "path": "controls", "max_bytes": 16 << 20, "encoding": "utf-8"})
 	if err != nil || !res.IsError || !strings.Contains(text(t, res), "pass a smaller max_bytes") {
 		t.Errorf("six bytes for each do not fit: %v, %.300s", err, text(t, res))
 	}
-	s.answers.give(party{}, held)
+	s.answers.give(account{}, held)
 	if m, _ := must(t, cs, "download_file", args{"session_id": "s1", "path": "controls", "max_bytes": 16 << 20, "encoding": "utf-8"}); m["encoding"] != "utf-8" {
 		t.Errorf("with room: encoding %v", m["encoding"])
 	}
-	eventually(t, "nothing is booked", func() bool { return s.answers.value() == 0 })
+	eventually(t, "nothing is charged", func() bool { return s.answers.value() == 0 })
 }
 
 // TestDownload_LargeContentAsText: a client that knows only text gets a large file as the

@@ -60,7 +60,7 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request, m *postBody) (to 
 		to.version = cmp.Or(to.version, m.session.version)
 	case m.Method == initialize:
 		var e excess
-		if unreserve, e = s.sessions.reserve(callerIn(r).party()); e != noExcess {
+		if unreserve, e = s.sessions.reserve(callerIn(r).account()); e != noExcess {
 			s.refuseExcess(w, r, m.ID, e, "Too many sessions")
 			return to, nil, false
 		}

@@ -162,12 +162,12 @@ func TestReadToken_MakesRoomForOtherOwners(t *testing.T) {
 		}
 		s.sessions.mu.Lock()
 		for _, sess := range s.sessions.live { // carol's stay
-			if sess.party.owner == s.sessions.live[carols[headerSession]].party.owner {
+			if sess.account.owner == s.sessions.live[carols[headerSession]].account.owner {
 				sess.busy++
 			}
 		}
 		s.sessions.mu.Unlock()
-		release, exceeded := s.sessions.reserve(party{"another", reader})
+		release, exceeded := s.sessions.reserve(account{"another", reader})
 		if exceeded != noExcess {
 			t.Fatalf("reader %v: no place", reader)
 		}
@@ -185,7 +185,7 @@ func TestReadToken_MakesRoomForOtherOwners(t *testing.T) {
 // read tokens may use up by half only.
 func TestReadToken_Budgets(t *testing.T) {
 	b := budget{all: 100, each: 10}
-	reader, user, other := party{"alice", true}, party{owner: "alice"}, party{owner: "bob"}
+	reader, user, other := account{"alice", true}, account{owner: "alice"}, account{owner: "bob"}
 	if n := b.clamp(reader, 50); n != 5 || b.take(reader, n) != noExcess {
 		t.Errorf("a reader can take %d of 10", n)
 	}

@@ -245,7 +245,7 @@ func (s *Server) openBudgets() {
 	s.connections.init()
 	s.sessions = sessions{
 		limit: l.Sessions, each: int(half(int64(l.Sessions))), idle: l.SessionIdle,
-		live: make(map[string]*mcpSession), opening: make(map[party]int), close: s.closeSession,
+		live: make(map[string]*mcpSession), opening: make(map[account]int), close: s.closeSession,
 	}
 }
 

@@ -29,12 +29,12 @@ var (
 	errEvicted   = errors.New("the session made room for a new one")
 )
 
-// An mcpSession is an MCP session over HTTP. Only the party that opened it may use it; others
+// An mcpSession is an MCP session over HTTP. Only the account that opened it may use it; others
 // get the answer for an unknown session. So a token without the scope use can cancel no call,
 // answer no question and take no stream of those with it.
 type mcpSession struct {
 	id      string
-	party   party
+	account account
 	version string // of the protocol
 	mcp     *mcp.ServerSession
 	ended   context.Context // until the session ends
@@ -56,46 +56,46 @@ type sessions struct {
 
 	mu      sync.Mutex
 	live    map[string]*mcpSession // guarded by mu
-	opening map[party]int          // guarded by mu: reserved and not open yet
+	opening map[account]int        // guarded by mu: reserved and not open yet
 }
 
-// reserve reserves a place for a new session of a party, and may evict an idle one for
+// reserve reserves a place for a new session of an account, and may evict an idle one for
 // it, or says which limit is reached. The caller calls release when the new session is
 // open, or failed to open.
-func (ss *sessions) reserve(p party) (release func(), exceeded excess) {
+func (ss *sessions) reserve(p account) (release func(), exceeded excess) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	mine, owners, all := 0, make(map[string]int), len(ss.live)
-	count := func(of party, n int) {
+	count := func(of account, n int) {
 		owners[of.owner] += n
 		if of == p {
 			mine += n
 		}
 	}
 	for _, s := range ss.live {
-		count(s.party, 1)
+		count(s.account, 1)
 	}
 	for of, n := range ss.opening {
 		count(of, n)
 		all += n
 	}
-	own := func(s *mcpSession) bool { return s.party == p && s.idleLongEnough() }
-	more := func(s *mcpSession) int { return owners[s.party.owner] - owners[p.owner] }
+	own := func(s *mcpSession) bool { return s.account == p && s.idleLongEnough() }
+	more := func(s *mcpSession) int { return owners[s.account.owner] - owners[p.owner] }
 	switch {
 	case ss.each > 0 && p.reader && mine >= int(half(int64(ss.each))):
 		if !ss.evictLocked(own) {
 			return nil, ownerExcess
 		}
 	case ss.each > 0 && owners[p.owner] >= ss.each:
-		if !ss.evictLocked(p.evictable(func(s *mcpSession) bool { return s.party.owner == p.owner })) && !ss.evictLocked(own) {
+		if !ss.evictLocked(p.evictable(func(s *mcpSession) bool { return s.account.owner == p.owner })) && !ss.evictLocked(own) {
 			return nil, ownerExcess
 		}
 	case all < ss.limit:
-	// Sessions of the owner's readers make room first, then the party's own. One of an owner that
+	// Sessions of the owner's readers make room first, then the account's own. One of an owner that
 	// would still have more sessions than this one makes room even if it was in use just now: else
 	// the owner that begins sessions fastest has all of them. Readers evict none of their owner's
 	// others, but those of other owners: else few owners would keep the readers of all others out.
-	case ss.evictLocked(p.evictable(func(s *mcpSession) bool { return s.party.owner == p.owner || more(s) > 1 })):
+	case ss.evictLocked(p.evictable(func(s *mcpSession) bool { return s.account.owner == p.owner || more(s) > 1 })):
 	case ss.evictLocked(own):
 	case ss.evictLocked(func(s *mcpSession) bool { return more(s) > 0 && s.idleLongEnough() }):
 	case ss.evictLocked(func(s *mcpSession) bool { return more(s) > 1 }):
@@ -112,10 +112,10 @@ func (ss *sessions) reserve(p party) (release func(), exceeded excess) {
 	}, noExcess
 }
 
-// evictable returns which of the sessions that match are evicted for a party although they were in
+// evictable returns which of the sessions that match are evicted for an account although they were in
 // use just now: those of readers, for others.
-func (p party) evictable(match func(*mcpSession) bool) func(*mcpSession) bool {
-	return func(s *mcpSession) bool { return !p.reader && s.party.reader && match(s) }
+func (p account) evictable(match func(*mcpSession) bool) func(*mcpSession) bool {
+	return func(s *mcpSession) bool { return !p.reader && s.account.reader && match(s) }
 }
 
 // idleLongEnough reports whether the session has been idle for so long that its client is probably
@@ -129,8 +129,8 @@ func (ss *sessions) evictLocked(match func(*mcpSession) bool) bool {
 	if victim == nil {
 		return false
 	}
-	readers := party{victim.party.owner, true}
-	if first := ss.idlestLocked(func(s *mcpSession) bool { return s.party == readers }); first != nil {
+	readers := account{victim.account.owner, true}
+	if first := ss.idlestLocked(func(s *mcpSession) bool { return s.account == readers }); first != nil {
 		victim = first
 	}
 	ss.removeLocked(victim, errEvicted)
@@ -149,7 +149,7 @@ func (ss *sessions) idlestLocked(match func(*mcpSession) bool) (idlest *mcpSessi
 
 // add adds a session that the SDK has begun.
 func (ss *sessions) add(m *mcp.ServerSession, c *conn, by *caller, version string) {
-	s := &mcpSession{id: m.ID(), party: by.party(), version: version, mcp: m, conn: c, since: time.Now()}
+	s := &mcpSession{id: m.ID(), account: by.account(), version: version, mcp: m, conn: c, since: time.Now()}
 	s.ended, s.end = context.WithCancelCause(context.Background())
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -165,12 +165,12 @@ func (ss *sessions) expire(s *mcpSession) {
 	}
 }
 
-// hold finds a session of a party and keeps it from expiring until release is called.
-// foreign reports that the session is another party's.
-func (ss *sessions) hold(id string, p party) (s *mcpSession, release func(), foreign bool) {
+// hold finds a session of an account and keeps it from expiring until release is called.
+// foreign reports that the session is another account's.
+func (ss *sessions) hold(id string, p account) (s *mcpSession, release func(), foreign bool) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
-	if s = ss.live[id]; s == nil || s.party != p {
+	if s = ss.live[id]; s == nil || s.account != p {
 		return nil, nil, s != nil
 	}
 	ss.useLocked(s)
@@ -252,9 +252,9 @@ func (s *Server) closeSession(sess *mcpSession, cause error) {
 }
 
 // holdSession finds the session that a request names. It refuses the request if there is
-// no such session, or it belongs to another party.
+// no such session, or it belongs to another account.
 func (s *Server) holdSession(w http.ResponseWriter, r *http.Request, id json.RawMessage) (sess *mcpSession, release func(), ok bool) {
-	sess, release, foreign := s.sessions.hold(r.Header.Get(headerSession), callerIn(r).party())
+	sess, release, foreign := s.sessions.hold(r.Header.Get(headerSession), callerIn(r).account())
 	if sess != nil {
 		return sess, release, true
 	}

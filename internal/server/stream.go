@@ -33,7 +33,7 @@ type stream struct {
 	next     int               // guarded by mu: index of the next event
 	pending  int               // guarded by mu: requests without an answer; never 0 before the end of the stream
 	answers  []json.RawMessage // guarded by mu: of a JSON body
-	booked   int64             // guarded by mu: bytes of the budget of answers that answers hold
+	charged  int64             // guarded by mu: bytes of the budget of answers that answers hold
 	res      *response         // guarded by mu: delivers events; nil: no connection does
 	detached chan struct{}     // guarded by mu: closed when res loses the stream
 	done     chan struct{}     // closed when pending falls to 0
@@ -109,7 +109,7 @@ func (s *stream) detachLocked() {
 // resume has res deliver the stream from the event after index on, in place of the
 // connection that has it. The client's old connection may have died without our
 // notice, so the newer one wins.
-func (s *stream) resume(res *response, index int, book func([]event) bool) (detached <-chan struct{}, err error) {
+func (s *stream) resume(res *response, index int, charge func([]event) bool) (detached <-chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var missed []event
@@ -118,7 +118,7 @@ func (s *stream) resume(res *response, index int, book func([]event) bool) (deta
 			return nil, err
 		}
 	}
-	if !book(missed) {
+	if !charge(missed) {
 		return nil, errNoRoom
 	}
 	if s.res != nil {
@@ -133,14 +133,14 @@ func (s *stream) resume(res *response, index int, book func([]event) bool) (deta
 
 // listen has res deliver the stream that belongs to no request, from the oldest event
 // that is kept.
-func (s *stream) listen(res *response, book func([]event) bool) (detached <-chan struct{}, err error) {
+func (s *stream) listen(res *response, charge func([]event) bool) (detached <-chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.res != nil {
 		return nil, errConflict
 	}
 	kept := s.replay.newest(s.session, s.id)
-	if !book(kept) {
+	if !charge(kept) {
 		return nil, errNoRoom
 	}
 	s.writeLocked(res, kept)
@@ -213,9 +213,9 @@ func (s *stream) eventLocked(message []byte) error {
 // answer delivers the answer to one of the stream's requests: as a JSON body with the
 // status if nothing came before it, else as an event. A nil message is that of a
 // request that the client has cancelled, which gets none: a JSON body without answers is
-// empty, and accepted. The message holds booked bytes of the budget of answers; answer
+// empty, and accepted. The message holds charged bytes of the budget of answers; answer
 // returns how many bytes are not held any more.
-func (s *stream) answer(status int, message []byte, booked int64) (free int64) {
+func (s *stream) answer(status int, message []byte, charged int64) (free int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pending--
@@ -225,12 +225,12 @@ func (s *stream) answer(status int, message []byte, booked int64) (free int64) {
 	switch {
 	case s.json:
 		if s.res == nil {
-			return booked // there is no other connection for it
+			return charged // there is no other connection for it
 		}
 		if message != nil {
 			s.answers = append(s.answers, message)
 		}
-		s.booked += booked
+		s.charged += charged
 		switch {
 		case s.pending > 0:
 			return 0
@@ -253,7 +253,7 @@ func (s *stream) answer(status int, message []byte, booked int64) (free int64) {
 	default:
 		_ = s.eventLocked(message) // a client that is gone does not miss it
 	}
-	return booked
+	return charged
 }
 
 // bodyLocked returns the parts of a JSON body that is an array.
@@ -276,8 +276,8 @@ func (s *stream) discard() int64 {
 }
 
 func (s *stream) discardLocked() int64 {
-	free := s.booked
-	s.answers, s.booked = nil, 0
+	free := s.charged
+	s.answers, s.charged = nil, 0
 	return free
 }
 

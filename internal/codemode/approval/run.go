@@ -33,8 +33,8 @@ type Caller struct {
 	// Size is that of the arguments of the request, in bytes: without Elicit, a program that
 	// waits keeps them in memory although no request is counted for them.
 	Size int
-	// Hold books the place of a call for the time that no request waits for the run, and
-	// returns what gives it back; nil books nothing.
+	// Hold reserves the place of a call for the time that no request waits for the run, and
+	// returns what gives it back; nil reserves nothing.
 	Hold func() (release func())
 	// Task says that a task makes the request, and keeps its questions for the client.
 	Task bool
@@ -188,7 +188,7 @@ func (a *Approver) Serve(ctx context.Context, c Caller, do func(context.Context)
 	return r.attend(ctx, c)
 }
 
-// holdLocked and releaseLocked book the place of a run that no request waits for.
+// holdLocked and releaseLocked reserve and release the place of a run that no request waits for.
 func (r *run) holdLocked() {
 	if r.caller.Hold != nil && !r.ended {
 		r.release = r.caller.Hold()

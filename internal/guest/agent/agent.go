@@ -154,7 +154,7 @@ var errConnEnded = errors.New("the connection ended")
 // connection holds the operations between one start of the protocol and the next.
 type connection struct {
 	a      *agent
-	epoch  uint64
+	epoch  uint64      // counts the connections of the agent, so that frames for an earlier one are refused
 	prior  *connection // the connection it replaced; nil after hello
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -164,11 +164,11 @@ type connection struct {
 	wg  sync.WaitGroup // of the operations' goroutines
 
 	// Opened by the agent.
-	calls   map[uint32]*hostCall   // guarded by mu; End not yet read
-	dials   map[uint32]*hostDial   // guarded by mu; not both ended and sealed
-	lookups map[uint32]*hostLookup // guarded by mu; End not yet read
-	nextOwn uint32                 // guarded by mu; next id
-	owed    int                    // of the goroutine that reads: link window not yet returned
+	calls       map[uint32]*hostCall   // guarded by mu; End not yet read
+	dials       map[uint32]*hostDial   // guarded by mu; not both ended and writeEnded
+	lookups     map[uint32]*hostLookup // guarded by mu; End not yet read
+	nextAgentOp uint32                 // guarded by mu; next id
+	uncredited  int                    // of the goroutine that reads: received bytes of dials that the host has no credit for yet
 }
 
 func (a *agent) newConnection(prior *connection, epoch uint64) *connection {
@@ -191,7 +191,7 @@ func (c *connection) end(cause error) { c.cancel(cause) }
 // caller to perform. An error ends the connection.
 func (c *connection) handle(h protocol.Header, p []byte) (*op, error) {
 	if h.Op != 0 && h.Op%2 == 0 {
-		return nil, c.handleOwn(h, p)
+		return nil, c.handleAgentOp(h, p)
 	}
 	c.mu.Lock()
 	o := c.ops[h.Op]

@@ -20,8 +20,8 @@ type hostCall struct {
 	resp   protocol.Response // set before end is closed
 }
 
-// handleOwn processes a frame of an operation that the agent opened.
-func (c *connection) handleOwn(h protocol.Header, p []byte) error {
+// handleAgentOp processes a frame of an operation that the agent opened.
+func (c *connection) handleAgentOp(h protocol.Header, p []byte) error {
 	c.mu.Lock()
 	k, d, l := c.calls[h.Op], c.dials[h.Op], c.lookups[h.Op]
 	c.mu.Unlock()
@@ -113,14 +113,14 @@ func (c *connection) openLocked(name protocol.Op, x any) (uint32, error) {
 	if err != nil {
 		return 0, err
 	}
-	for c.nextOwn == 0 || c.calls[c.nextOwn] != nil || c.dials[c.nextOwn] != nil || c.lookups[c.nextOwn] != nil {
-		c.nextOwn += 2 // even numbers stay even when they wrap
+	for c.nextAgentOp == 0 || c.calls[c.nextAgentOp] != nil || c.dials[c.nextAgentOp] != nil || c.lookups[c.nextAgentOp] != nil {
+		c.nextAgentOp += 2 // even numbers stay even when they wrap
 	}
-	id := c.nextOwn
+	id := c.nextAgentOp
 	if err := c.a.out.Put(c.epoch, protocol.Header{Type: protocol.Open, Op: id}, p); err != nil {
 		return 0, err
 	}
-	c.nextOwn += 2
+	c.nextAgentOp += 2
 	return id, nil
 }
 

@@ -23,11 +23,11 @@ type hostDial struct {
 	ctx    context.Context // ends with End, Cancel and the connection
 	cancel context.CancelCauseFunc
 
-	mu   sync.Mutex // held while Data, EOF and Cancel are added
-	shut bool       // guarded by mu; EOF or Cancel was added
+	mu          sync.Mutex // held while Data, EOF and Cancel are added
+	writeClosed bool       // guarded by mu; EOF or Cancel was added
 
-	sealed bool // guarded by connection.mu; as shut
-	ended  bool // guarded by connection.mu; End was read; the id is free once sealed, too
+	writeEnded bool // guarded by connection.mu; as writeClosed
+	ended      bool // guarded by connection.mu; End was read; the id is free once writeEnded, too
 }
 
 // errGone is the cause of a dial's end after Cancel.
@@ -59,7 +59,7 @@ func (c *connection) handleDial(d *hostDial, h protocol.Header, p []byte) error 
 	switch h.Type {
 	case protocol.Data, protocol.EOF:
 		if h.Type == protocol.Data {
-			c.returnLink(len(p))
+			c.creditDials(len(p))
 		}
 		if d.ctx.Err() != nil { // the program is gone
 			return nil
@@ -73,7 +73,7 @@ func (c *connection) handleDial(d *hostDial, h protocol.Header, p []byte) error 
 			return fmt.Errorf("%w: response of a dial: %w", protocol.ErrFrame, err)
 		}
 		c.mu.Lock()
-		if d.ended = true; d.sealed {
+		if d.ended = true; d.writeEnded {
 			delete(c.dials, d.id)
 		}
 		c.mu.Unlock()
@@ -88,15 +88,16 @@ func (c *connection) handleDial(d *hostDial, h protocol.Header, p []byte) error 
 	}
 }
 
-// returnLink returns the link's window of a Data frame with n bytes that was read.
-func (c *connection) returnLink(n int) {
-	c.owed += protocol.Cost(n)
-	if c.owed < protocol.LinkWindow/4 {
+// creditDials gives the host credit for a Data frame of a dial with n bytes that was read, as soon as a
+// quarter of the window is used.
+func (c *connection) creditDials(n int) {
+	c.uncredited += protocol.Cost(n)
+	if c.uncredited < protocol.AllDialsWindow/4 {
 		return
 	}
-	c.a.out.Put(c.epoch, protocol.Header{Type: protocol.Credit}, binary.BigEndian.AppendUint32(nil, uint32(c.owed)))
+	c.a.out.Put(c.epoch, protocol.Header{Type: protocol.Credit}, binary.BigEndian.AppendUint32(nil, uint32(c.uncredited)))
 	c.a.out.Wake()
-	c.owed = 0
+	c.uncredited = 0
 }
 
 // Context implements netdoor.Stream.
@@ -111,7 +112,7 @@ func (d *hostDial) Write(p []byte) (done int, err error) {
 		if d.ctx.Err() != nil {
 			return done, context.Cause(d.ctx)
 		}
-		if d.shut {
+		if d.writeClosed {
 			return done, io.ErrClosedPipe
 		}
 		n, err := d.window.Take(min(len(p), protocol.MaxDialFrame), d.ctx.Done())
@@ -132,27 +133,27 @@ func (d *hostDial) Write(p []byte) (done int, err error) {
 
 // CloseWrite implements netdoor.Stream.
 func (d *hostDial) CloseWrite() {
-	d.seal(protocol.Header{Type: protocol.EOF, Channel: protocol.Body, Op: d.id})
+	d.endWrite(protocol.Header{Type: protocol.EOF, Channel: protocol.Body, Op: d.id})
 }
 
 // Cancel implements netdoor.Stream.
 func (d *hostDial) Cancel() {
 	d.cancel(errGone) // ends a Write in progress
-	d.seal(protocol.Header{Type: protocol.Cancel, Op: d.id})
+	d.endWrite(protocol.Header{Type: protocol.Cancel, Op: d.id})
 }
 
-// seal adds an EOF or Cancel, after which no data follow. The last one is a Cancel, if
+// endWrite adds an EOF or Cancel, after which no data follow. The last one is a Cancel, if
 // any.
-func (d *hostDial) seal(h protocol.Header) {
+func (d *hostDial) endWrite(h protocol.Header) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	c := d.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if d.sealed && d.ended || d.shut && h.Type == protocol.EOF {
+	if d.writeEnded && d.ended || d.writeClosed && h.Type == protocol.EOF {
 		return // the id may be another's by now
 	}
-	d.shut, d.sealed = true, true
+	d.writeClosed, d.writeEnded = true, true
 	if d.ended {
 		delete(c.dials, d.id)
 	}

@@ -67,8 +67,8 @@ type call struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 
-	sealed    bool // guarded by Conn.mu: the agent sends no more data
-	abandoned bool // guarded by Conn.mu: its goroutine has ended; End follows once it is sealed
+	peerDone  bool // guarded by Conn.mu: the agent sends no more data
+	abandoned bool // guarded by Conn.mu: its goroutine has ended; End follows once peerDone
 }
 
 // dispatchGuest processes a frame of an operation that the agent opened. An error closes
@@ -91,31 +91,31 @@ func (c *Conn) dispatchGuest(h protocol.Header, p []byte) error {
 }
 
 // dispatchCall processes a frame of a call; k is nil if there is none. The agent opens a
-// call for a run in progress only, seals it with EOF or Cancel before the run's End, and
+// call for a run in progress only, ends its data with EOF or Cancel before the run's End, and
 // sends no data afterwards; anything else was not sent by the agent.
 func (c *Conn) dispatchCall(k *call, h protocol.Header, p []byte) error {
 	c.mu.Lock()
-	sealed := k != nil && k.sealed
+	peerDone := k != nil && k.peerDone
 	c.mu.Unlock()
 	switch {
 	case h.Type == protocol.Credit && k != nil:
 		return k.window.Credit(p)
 	case h.Type == protocol.Cancel && k != nil:
 		k.cancel(errCallCancelled)
-		c.seal(k)
+		c.markPeerDone(k)
 		return nil
 	case h.Type == protocol.Credit, h.Type == protocol.Cancel:
 		return nil // it crossed the End
 	case h.Type != protocol.Data && h.Type != protocol.EOF, h.Channel != protocol.Body:
 		return fmt.Errorf("%w: the guest may not send frames of type %d on channel %d of a call", protocol.ErrFrame, h.Type, h.Channel)
-	case k == nil || sealed:
+	case k == nil || peerDone:
 		return fmt.Errorf("%w: data for call %d, which has none", protocol.ErrFrame, h.Op)
 	}
 	if err := k.in.Push(h, p); err != nil {
 		return err
 	}
 	if h.Type == protocol.EOF {
-		c.seal(k)
+		c.markPeerDone(k)
 	}
 	return nil
 }
@@ -175,10 +175,10 @@ func (c *Conn) openCallLocked(id uint32, raw json.RawMessage) error {
 	return nil
 }
 
-// seal records that the agent sends no more data of a call.
-func (c *Conn) seal(k *call) {
+// markPeerDone records that the agent sends no more data of a call.
+func (c *Conn) markPeerDone(k *call) {
 	c.mu.Lock()
-	k.sealed = true
+	k.peerDone = true
 	late := k.abandoned
 	c.mu.Unlock()
 	if late {
@@ -186,10 +186,10 @@ func (c *Conn) seal(k *call) {
 	}
 }
 
-// checkSealed returns an error if the run has calls that are not sealed.
-func (s *callSet) checkSealed() error {
+// checkPeersDone returns an error if the run has calls for which the agent may still send data.
+func (s *callSet) checkPeersDone() error {
 	for id, k := range s.open {
-		if !k.sealed {
+		if !k.peerDone {
 			return fmt.Errorf("%w: end of a run with the open call %d", protocol.ErrFrame, id)
 		}
 	}
@@ -210,10 +210,10 @@ func (c *call) serve() {
 		err = c.send(result)
 	}
 	c.conn.mu.Lock()
-	c.abandoned = !c.sealed
-	sealed := c.sealed
+	c.abandoned = !c.peerDone
+	peerDone := c.peerDone
 	c.conn.mu.Unlock()
-	if sealed {
+	if peerDone {
 		c.finish(err)
 	}
 }

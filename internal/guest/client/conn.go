@@ -76,10 +76,10 @@ type Conn struct {
 	done  chan struct{}    // closed when the connection has ended
 
 	network Network                            // guarded by mu; nil: none
-	dials   map[uint32]*dial                   // guarded by mu; opened by the agent, not both ended and sealed
+	dials   map[uint32]*dial                   // guarded by mu; opened by the agent, not both ended and peerDone
 	lookups map[uint32]context.CancelCauseFunc // guarded by mu; opened by the agent, End not yet sent
 
-	dialsWindow *protocol.SendWindow // of the Data frames of all dials
+	allDialsWindow *protocol.SendWindow // of the Data frames of all dials
 
 	wg sync.WaitGroup // reader, writer, dials and lookups
 }
@@ -106,7 +106,7 @@ func open(ctx context.Context, d Dialer, o Options, resume bool) (*Conn, error) 
 	c := &Conn{
 		stream: stream, out: protocol.NewOutbox(stream), log: o.Log,
 		ops: make(map[uint32]*op), next: 1, done: make(chan struct{}),
-		dialsWindow: protocol.NewSendWindow(protocol.LinkWindow),
+		allDialsWindow: protocol.NewSendWindow(protocol.AllDialsWindow),
 	}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
@@ -242,7 +242,7 @@ func (c *Conn) read(nonce string) {
 func (c *Conn) dispatch(h protocol.Header, p []byte) error {
 	switch {
 	case h.Op == 0 && h.Type == protocol.Credit:
-		return c.dialsWindow.Credit(p)
+		return c.allDialsWindow.Credit(p)
 	case h.Op != 0 && h.Op%2 == 0:
 		return c.dispatchGuest(h, p)
 	}
@@ -256,16 +256,16 @@ func (c *Conn) dispatch(h protocol.Header, p []byte) error {
 		}
 		return fmt.Errorf("%w: frame of type %d for unknown operation %d", protocol.ErrFrame, h.Type, h.Op)
 	}
-	var unsealed error
+	var early error
 	if h.Type == protocol.End {
 		delete(c.ops, h.Op)
 		if o.calls != nil {
-			unsealed = o.calls.checkSealed()
+			early = o.calls.checkPeersDone()
 		}
 	}
 	c.mu.Unlock()
-	if unsealed != nil {
-		return unsealed
+	if early != nil {
+		return early
 	}
 	switch h.Type {
 	case protocol.Data, protocol.EOF:

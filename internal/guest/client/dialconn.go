@@ -120,7 +120,7 @@ func (d *dialConn) Write(p []byte) (done int, err error) {
 		}
 		n, err := d.window.Take(min(len(p), protocol.MaxDialFrame), d.writeBy.done())
 		if err == nil {
-			err = d.conn.dialsWindow.TakeAll(n, d.writeBy.done())
+			err = d.conn.allDialsWindow.TakeAll(n, d.writeBy.done())
 		}
 		if err == nil { // the window of the link bounds what is pending
 			err = d.conn.out.PutBulk(0, protocol.Header{Type: protocol.Data, Channel: protocol.Body, Op: d.id}, p[:n])

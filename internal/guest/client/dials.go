@@ -60,8 +60,8 @@ type dial struct {
 	*dialConn
 	cancel context.CancelCauseFunc
 
-	sealed bool // guarded by Conn.mu: the agent sends no more data
-	ended  bool // guarded by Conn.mu: End has been sent; forgotten once sealed
+	peerDone bool // guarded by Conn.mu: the agent sends no more data
+	ended    bool // guarded by Conn.mu: End has been sent; forgotten once peerDone
 }
 
 // openDialLocked starts to serve a dial. Conn.mu is held.
@@ -91,21 +91,21 @@ func (c *Conn) openDialLocked(id uint32, raw json.RawMessage) error {
 }
 
 // dispatchDial processes a frame of a dial. An error closes the connection. The agent
-// seals a dial with EOF or Cancel, after End at the latest, and sends no data afterwards.
+// ends the data of a dial with EOF or Cancel, after End at the latest, and sends no data afterwards.
 func (c *Conn) dispatchDial(d *dial, h protocol.Header, p []byte) error {
 	c.mu.Lock()
-	sealed, ended := d.sealed, d.ended
+	peerDone, ended := d.peerDone, d.ended
 	c.mu.Unlock()
 	switch {
 	case h.Type == protocol.Credit:
 		return d.window.Credit(p)
 	case h.Type == protocol.Cancel:
 		d.cancel(errProgramClosed)
-		c.sealDial(d)
+		c.markDialPeerDone(d)
 		return nil
 	case h.Type != protocol.Data && h.Type != protocol.EOF, h.Channel != protocol.Body:
 		return fmt.Errorf("%w: the guest may not send frames of type %d on channel %d of a dial", protocol.ErrFrame, h.Type, h.Channel)
-	case sealed:
+	case peerDone:
 		return fmt.Errorf("%w: data after the end of dial %d", protocol.ErrFrame, h.Op)
 	}
 	if err := d.in.Push(h, p); err != nil {
@@ -115,15 +115,15 @@ func (c *Conn) dispatchDial(d *dial, h protocol.Header, p []byte) error {
 		d.in.Take(nil, nil)
 	}
 	if h.Type == protocol.EOF {
-		c.sealDial(d)
+		c.markDialPeerDone(d)
 	}
 	return nil
 }
 
-func (c *Conn) sealDial(d *dial) {
+func (c *Conn) markDialPeerDone(d *dial) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	d.sealed = true
+	d.peerDone = true
 	if d.ended {
 		delete(c.dials, d.id)
 	}
@@ -146,7 +146,7 @@ func (d *dial) end(err error) {
 	c := d.conn
 	c.mu.Lock()
 	d.ended = true
-	if d.sealed {
+	if d.peerDone {
 		delete(c.dials, d.id)
 	}
 	c.mu.Unlock()

@@ -180,9 +180,9 @@ func TestHostile_DialBeforeNetwork(t *testing.T) {
 	}
 }
 
-// TestHostile_SlowSeal checks that an agent that does not seal a dial after its End can
+// TestHostile_SlowDialEnd checks that an agent that does not end the data of a dial after its End can
 // send no more than a window, and occupies a place.
-func TestHostile_SlowSeal(t *testing.T) {
+func TestHostile_SlowDialEnd(t *testing.T) {
 	checkGoroutines(t)
 	l, f := openNetwork(t, network{serve: func(context.Context, protocol.Dial, net.Conn) error { return nil }})
 	for i := range uint32(protocol.MaxDials) {
@@ -299,9 +299,9 @@ func TestDial_Bytes(t *testing.T) {
 	}
 }
 
-// TestDial_LinkWindow checks that all dials together have at most a window of data on the
+// TestDial_AllDialsWindow checks that all dials together have at most a window of data on the
 // way to an agent that has not read it, so that other operations go on.
-func TestDial_LinkWindow(t *testing.T) {
+func TestDial_AllDialsWindow(t *testing.T) {
 	checkGoroutines(t)
 	l, f := openNetwork(t, network{serve: func(_ context.Context, _ protocol.Dial, c net.Conn) error {
 		_, err := c.Write(make([]byte, protocol.DialWindow))
@@ -320,12 +320,12 @@ func TestDial_LinkWindow(t *testing.T) {
 		case protocol.Data:
 			total += protocol.Cost(len(p))
 		case protocol.Open:
-			if total > protocol.LinkWindow {
-				t.Errorf("%d bytes of data came before a ping, want at most %d", total, protocol.LinkWindow)
+			if total > protocol.AllDialsWindow {
+				t.Errorf("%d bytes of data came before a ping, want at most %d", total, protocol.AllDialsWindow)
 			}
 			return
 		}
-		if total > protocol.LinkWindow-protocol.Cost(protocol.MaxDialFrame) && !pinged {
+		if total > protocol.AllDialsWindow-protocol.Cost(protocol.MaxDialFrame) && !pinged {
 			pinged = true
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan struct{})

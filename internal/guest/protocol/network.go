@@ -7,7 +7,8 @@ import "fmt"
 const FeatureNetwork = "network"
 
 const (
-	// MaxDials bounds the concurrent dials of one connection.
+	// MaxDials bounds the concurrent dials of one connection. A dial is a connection that a
+	// program in the guest opens and the host relays: see Dial.
 	MaxDials = 64
 	// MaxLookups bounds the concurrent lookups of one connection.
 	MaxLookups = 64
@@ -15,11 +16,11 @@ const (
 	// together cost the host at most 2 * MaxDials * DialWindow bytes of received data:
 	// a batch that is being read, and the next one.
 	DialWindow = 128 << 10
-	// LinkWindow is the window of all Data frames of dials to the agent together. The agent
+	// AllDialsWindow is the window of all Data frames of dials to the agent together. The agent
 	// returns it, with Credit of operation 0, when it has read the frames, whether or not
 	// the program has. It bounds what waits in the pipe before the frames of a call, as
 	// the windows of the dials bound the memory of the receiver.
-	LinkWindow = 256 << 10
+	AllDialsWindow = 256 << 10
 	// MaxDialFrame bounds the payload of one Data frame of a dial, so that the frames
 	// of other operations do not wait long behind it.
 	MaxDialFrame = 64 << 10

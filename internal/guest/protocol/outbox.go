@@ -43,7 +43,7 @@ type Outbox struct {
 	bulk    []byte        // guarded by mu; pending bulk frames
 	spare   []byte        // guarded by mu; the buffer of the last write
 	writing bool          // guarded by mu; a Flush is writing
-	epoch   uint64        // guarded by mu; frames of other epochs are rejected
+	epoch   uint64        // guarded by mu; number of the connection, whose frames alone are accepted
 	err     error         // guarded by mu; first write error
 	room    chan struct{} // guarded by mu; closed when pending output shrinks; nil without waiters
 }

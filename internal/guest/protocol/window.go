@@ -113,13 +113,13 @@ type RecvQueue struct {
 	// Wake receives an element after a Push since the last Take.
 	Wake chan struct{}
 
-	size  int
-	mu    sync.Mutex
-	data  []byte // guarded by mu
-	items []Item // guarded by mu
-	eof   uint8  // guarded by mu; bit set of channels that ended
-	left  int    // guarded by mu; remaining window
-	owed  int    // guarded by mu; consumed, not yet credited
+	size       int
+	mu         sync.Mutex
+	data       []byte // guarded by mu
+	items      []Item // guarded by mu
+	eof        uint8  // guarded by mu; bit set of channels that ended
+	left       int    // guarded by mu; remaining window
+	uncredited int    // guarded by mu; consumed, not yet credited
 }
 
 // NewRecvQueue returns an empty RecvQueue with a full window of size bytes: Window, or
@@ -184,12 +184,12 @@ func (q *RecvQueue) Take(data []byte, items []Item) ([]byte, []Item) {
 func (q *RecvQueue) Consume(it Item) uint32 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.owed += it.cost
-	if q.owed < q.size/4 {
+	q.uncredited += it.cost
+	if q.uncredited < q.size/4 {
 		return 0
 	}
-	n := q.owed
-	q.owed = 0
+	n := q.uncredited
+	q.uncredited = 0
 	q.left += n
 	return uint32(n)
 }

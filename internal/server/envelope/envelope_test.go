@@ -178,11 +178,11 @@ func TestMessage_EqualsDecodedBySDK(t *testing.T) {
 // replace the error.
 func TestSeal_HidesMethodNotFoundFromTheSDK(t *testing.T) {
 	e := &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "m", Data: json.RawMessage("1")}
-	sealed := Seal(e)
-	if errors.Is(sealed, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound}) {
+	opaqueErr := Opaque(e)
+	if errors.Is(opaqueErr, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound}) {
 		t.Error("the SDK finds the code")
 	}
-	if got := WireError(sealed); got != e {
+	if got := WireError(opaqueErr); got != e {
 		t.Errorf("got %v", got)
 	}
 	for err, want := range map[error]int64{
@@ -191,7 +191,7 @@ func TestSeal_HidesMethodNotFoundFromTheSDK(t *testing.T) {
 		&jsonrpc.Error{Code: -5}:                      -5,
 		fmt.Errorf("y: %w", &jsonrpc.Error{Code: -6}): -6,
 	} {
-		if got := WireError(Seal(err)); got.Code != want || got.Message != err.Error() {
+		if got := WireError(Opaque(err)); got.Code != want || got.Message != err.Error() {
 			t.Errorf("%v: got %+v", err, got)
 		}
 	}

@@ -47,18 +47,18 @@ func ErrorReply(id json.RawMessage, e *jsonrpc.Error) []byte {
 	return b
 }
 
-// A sealed error passes through the SDK as it is. The SDK replaces errors whose code is
+// An opaque error passes through the SDK as it is. The SDK replaces errors whose code is
 // MethodNotFound by a text of its own, and drops their data; it finds them with
-// [errors.Is], to which a sealed error shows nothing.
-type sealed struct{ err *jsonrpc.Error }
+// [errors.Is], to which an opaque error shows nothing.
+type opaque struct{ err *jsonrpc.Error }
 
-func (e sealed) Error() string { return e.err.Message }
+func (e opaque) Error() string { return e.err.Message }
 
-// Seal returns an error for the SDK to carry to a transport of ours, where [WireError]
+// Opaque returns an error for the SDK to carry to a transport of ours, where [WireError]
 // opens it.
-func Seal(err error) error {
+func Opaque(err error) error {
 	if e, ok := err.(*jsonrpc.Error); ok && e.Code == jsonrpc.CodeMethodNotFound {
-		return sealed{e}
+		return opaque{e}
 	}
 	return err
 }
@@ -66,7 +66,7 @@ func Seal(err error) error {
 // WireError returns the error that a client gets. The SDK's own refusals have no code:
 // they get that of an internal error.
 func WireError(err error) *jsonrpc.Error {
-	if s, ok := err.(sealed); ok {
+	if s, ok := err.(opaque); ok {
 		return s.err
 	}
 	if e, ok := err.(*jsonrpc.Error); ok && e.Code != 0 {

@@ -116,7 +116,7 @@ func (c *Call) download(ctx context.Context, in downloadFileIn) (downloadFileOut
 	return out, nil
 }
 
-// reserveAnswer books memory for an answer with so many bytes of a file, or for a part of
+// reserveAnswer reserves memory for an answer with so many bytes of a file, or for a part of
 // it: size is its part in the encoded answer.
 func (c *Call) reserveAnswer(ctx context.Context, bytes, size int64) error {
 	if c.reserve == nil || c.reserve(ctx, size) {

@@ -8,7 +8,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/plainjson"
 )
 
-// TestJSONSize compares the size that is booked with that of the real encoding.
+// TestJSONSize compares the size that is charged with that of the real encoding.
 func TestJSONSize(t *testing.T) {
 	for _, text := range []string{"", "plain", "a\"b\\c\n\r\t\b\f", "\x00\x01\x1b\x1f\x7f", "<&>", "é漢\U0001f600", "\u2027\u2028\u2029\u202a", strings.Repeat("\x1b[0m", 1000)} {
 		data, err := plainjson.Marshal(text)

@@ -69,14 +69,14 @@ type Deps struct {
 	Code func(box.Owner) *codemode.Broker
 	// Approvals asks for the approval of calls of code; nil asks nobody.
 	Approvals *approval.Approver
-	// Reserve books memory for a large result before the call produces it, and reports
+	// Reserve reserves memory for a large result before the call produces it, and reports
 	// false if the client may not have that much now; nil always succeeds.
 	Reserve func(ctx context.Context, bytes int64) bool
-	// Fits books memory for the whole answer of a call, of about so many bytes, and returns the
+	// Fits reserves memory for the whole answer of a call, of about so many bytes, and returns the
 	// error in its place if the client may not have that much now; nil always succeeds.
 	Fits func(ctx context.Context, bytes int64) error
-	// Hold books the place of a call of an owner for code that goes on after its request, and
-	// returns what gives the place back; nil books nothing.
+	// Hold reserves the place of a call of an owner for code that goes on after its request, and
+	// returns what gives the place back; nil reserves nothing.
 	Hold func(box.Owner) (release func())
 	// ProtocolErrors makes the session tools fail with a JSON-RPC error instead of a
 	// result with isError.

@@ -19,8 +19,8 @@ import (
 
 // silentDir returns a directory whose file system does not answer until the test ends: one of
 // FUSE without a program behind it, which nobody else sees. An ordinary user may not mount it:
-// then looks has a stand-in for a name.
-func silentDir(t *testing.T, looks *volumeLooks, name string) string {
+// then checks has a stand-in for a name.
+func silentDir(t *testing.T, checks *volumeChecks, name string) string {
 	t.Helper()
 	dir, err := silentMount(t)
 	if err == nil {
@@ -30,11 +30,11 @@ func silentDir(t *testing.T, looks *volumeLooks, name string) string {
 	dir = t.TempDir()
 	ended := make(chan struct{})
 	t.Cleanup(func() { close(ended) })
-	next := looks.stat
+	next := checks.stat
 	if next == nil {
 		next = os.Stat
 	}
-	looks.stat = func(path string) (fs.FileInfo, error) {
+	checks.stat = func(path string) (fs.FileInfo, error) {
 		if path == dir {
 			<-ended
 		}
@@ -86,13 +86,13 @@ func (v ownVolumes) Peek(o Owner) []engine.Mount {
 func TestStart_SilentVolume(t *testing.T) {
 	f := newFixture(t, nil)
 	f.machines.starts = fairslots.New(1)
-	looks := &f.machines.looks
-	volumes := ownVolumes{"bob": silentDir(t, looks, "bob"), "carol": silentDir(t, looks, "carol")}
+	checks := &f.machines.volumeChecks
+	volumes := ownVolumes{"bob": silentDir(t, checks, "bob"), "carol": silentDir(t, checks, "carol")}
 	f.env.parts.Volumes = volumes
 	running := func() int {
-		looks.mu.Lock()
-		defer looks.mu.Unlock()
-		return len(looks.running)
+		checks.mu.Lock()
+		defer checks.mu.Unlock()
+		return len(checks.running)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
@@ -107,7 +107,7 @@ func TestStart_SilentVolume(t *testing.T) {
 			})
 		}
 	}
-	eventually(t, "the looks hang", func() bool { return running() == 2 })
+	eventually(t, "the checks hang", func() bool { return running() == 2 })
 	soon, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	_, hold, err := f.Session(soon, "alice", SessionOptions{ID: "x"})
@@ -116,34 +116,34 @@ func TestStart_SilentVolume(t *testing.T) {
 	}
 	hold.Release()
 
-	// The looks have hung for long. Others read them without a lock.
-	looks.mu.Lock()
-	for name, look := range looks.running {
-		looks.running[name] = &volumeLook{begun: look.begun.Add(-lookPatience), ended: look.ended}
+	// The checks have hung for long. Others read them without a lock.
+	checks.mu.Lock()
+	for name, check := range checks.running {
+		checks.running[name] = &volumeCheck{begun: check.begun.Add(-checkPatience), ended: check.ended}
 	}
-	looks.mu.Unlock()
+	checks.mu.Unlock()
 	_, _, err = f.Session(soon, "bob", SessionOptions{ID: "late"})
 	e, ok := errors.AsType[*Error](err)
 	if !ok || e.Code != CodeStartFailed || !strings.Contains(e.Msg, "the volume /mine cannot be used, since its directory on the server does not answer") || strings.Contains(e.Msg+e.Hint, volumes["bob"]) {
 		t.Errorf("then, a start gets %v", err)
 	}
 	if n := running(); n != 2 {
-		t.Errorf("%d looks hang at two directories", n)
+		t.Errorf("%d checks hang at two directories", n)
 	}
 }
 
-// TestVolumeLooks_Bounded: a look holds a thread, so their number has a bound.
-func TestVolumeLooks_Bounded(t *testing.T) {
-	var l volumeLooks
+// TestVolumeChecks_Bounded: a check holds a thread, so their number has a bound.
+func TestVolumeChecks_Bounded(t *testing.T) {
+	var l volumeChecks
 	hang := make(chan struct{})
-	for i := range maxLooks {
+	for i := range maxChecks {
 		l.begin(fmt.Sprint(i), func() (fs.FileInfo, error) { <-hang; return nil, nil })
 	}
-	if _, err := l.do(t.Context(), "more", time.Minute, func() (fs.FileInfo, error) { return nil, nil }); !errors.Is(err, errSilent) {
+	if _, err := l.do(t.Context(), "more", time.Minute, func() (fs.FileInfo, error) { return nil, nil }); !errors.Is(err, errNoAnswer) {
 		t.Errorf("one more: got %v", err)
 	}
 	close(hang)
-	eventually(t, "the looks have ended", func() bool {
+	eventually(t, "the checks have ended", func() bool {
 		_, err := l.do(t.Context(), "more", time.Minute, func() (fs.FileInfo, error) { return nil, nil })
 		return err == nil
 	})
