@@ -47,7 +47,7 @@ var rules = []rule{
 	{tree: "internal/server",
 		ours:   []string{"internal/box", "internal/fleet", "internal/logkey", "internal/loglimit", "internal/plainjson", "internal/revision", "internal/tracing", "internal/truncate", "mcpkit/outbound/address"},
 		others: []string{sdk, sys, "github.com/hashicorp/golang-lru/v2", "golang.org/x/time/"}},
-	{tree: "internal/server/auth", ours: []string{"internal/filewatch", "internal/logkey", "internal/owned", "internal/regular", "internal/truncate"},
+	{tree: "internal/server/auth", ours: []string{"internal/filewatch", "internal/logkey", "internal/owned", "internal/regular", "internal/syncfile", "internal/truncate"},
 		others: []string{"github.com/go-jose/go-jose/v4", "github.com/gofrs/flock", "github.com/pelletier/go-toml/v2"}},
 	{tree: "internal/server/metrics",
 		ours:   []string{"internal/box/", "internal/egress", "internal/server"},
@@ -119,7 +119,7 @@ var rules = []rule{
 	{tree: "internal/guest/client", ours: []string{"internal/guest/protocol"}}, // any stream will do; it needs no engine
 	{tree: "internal/guest/pod", ours: []string{"internal/engine/stdiolink", "internal/guest/podlink"}, others: []string{sys}},
 	{tree: "internal/guest/podlink"},
-	{tree: "internal/guest/embed", ours: []string{"engine", "internal/owned"}},
+	{tree: "internal/guest/embed", ours: []string{"engine", "internal/owned", "internal/syncfile"}},
 
 	// Public packages.
 	{tree: "engine"},
@@ -163,7 +163,7 @@ var rules = []rule{
 	{tree: "internal/regular"},
 	{tree: "internal/posture"},
 	{tree: "internal/revision", others: []string{sdk}},
-	{tree: "internal/statefile", ours: []string{"internal/owned"}, others: []string{"github.com/gofrs/flock"}},
+	{tree: "internal/statefile", ours: []string{"internal/owned", "internal/syncfile"}, others: []string{"github.com/gofrs/flock"}},
 	{tree: "internal/syncfile"},
 	{tree: "internal/untar"},
 	{tree: "internal/fairlru", others: []string{"github.com/hashicorp/golang-lru/v2"}},

@@ -32,7 +32,7 @@ import (
 //     memory pressure of the host, and the tombstones that servers share.
 //
 // Slots (package fairslots) bound the boxes that are started, written, or looked up in the fleet at once.
-// volume_looks.go bounds the wait for directories of volumes that do not answer.
+// volume_checks.go bounds the wait for directories of volumes that do not answer.
 //
 // A Box (box.go) executes: run.go, exec.go, files.go, timeout.go, and output.go with
 // display.go, display_image.go, figure.go and output_budget.go for the output of a call, which

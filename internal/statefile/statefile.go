@@ -22,6 +22,7 @@ import (
 	"github.com/gofrs/flock"
 
 	"github.com/glovebox-dev/glovebox/internal/owned"
+	"github.com/glovebox-dev/glovebox/internal/syncfile"
 )
 
 const (
@@ -162,15 +163,5 @@ func (f *File[T]) write(dir string, data T) error {
 	if len(b) > maxSize {
 		return fmt.Errorf("it would be larger than %d bytes", maxSize)
 	}
-	tmp, err := os.CreateTemp(dir, "."+filepath.Base(f.Path)+"-*") // its mode is 0600
-	if err != nil {
-		return err
-	}
-	defer os.Remove(tmp.Name())
-	_, err = tmp.Write(append(b, '\n'))
-	err = errors.Join(err, tmp.Sync(), tmp.Close())
-	if err != nil {
-		return err
-	}
-	return os.Rename(tmp.Name(), f.Path)
+	return syncfile.Replace(f.Path, append(b, '\n'), 0o600)
 }

@@ -27,3 +27,30 @@ func TestCreate(t *testing.T) {
 		t.Errorf("read after a refusal: %q, %v", b, err)
 	}
 }
+
+func TestReplace(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "file")
+	for _, c := range []struct {
+		content string
+		mode    fs.FileMode
+	}{{"old", 0o600}, {"new", 0o640}} {
+		if err := Replace(path, []byte(c.content), c.mode); err != nil {
+			t.Fatal(err)
+		}
+		b, err := os.ReadFile(path)
+		info, statErr := os.Stat(path)
+		if err = errors.Join(err, statErr); err != nil || string(b) != c.content || info.Mode() != c.mode {
+			t.Errorf("replace by %q: got %q with mode %v, %v, want mode %v", c.content, b, info.Mode(), err, c.mode)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(dir, "full"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := Replace(filepath.Join(dir, "full"), []byte("x"), 0o600); err == nil {
+		t.Error("replaced a directory by a file")
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 2 {
+		t.Errorf("the directory has %v, %v, want the file and the directory only", entries, err)
+	}
+}

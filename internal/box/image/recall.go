@@ -12,6 +12,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/owned"
+	"github.com/glovebox-dev/glovebox/internal/syncfile"
 	"github.com/glovebox-dev/glovebox/internal/truncate"
 	"github.com/glovebox-dev/glovebox/internal/visible"
 )
@@ -87,19 +88,7 @@ func replaceFile(path string, data []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	temp, err := os.CreateTemp(filepath.Dir(path), ".new-")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(temp.Name()) // gone already if it was renamed
-	_, err = temp.Write(data)
-	if errClose := temp.Close(); err == nil {
-		err = errClose
-	}
-	if err != nil {
-		return err
-	}
-	return os.Rename(temp.Name(), path)
+	return syncfile.Replace(path, data, 0o600)
 }
 
 // CheckShown returns an error if Recall would not use the image, since its directory shows more of

@@ -17,6 +17,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/owned"
+	"github.com/glovebox-dev/glovebox/internal/syncfile"
 )
 
 //go:generate sh build.sh
@@ -126,20 +127,5 @@ func install(dir string, b []byte) (string, error) {
 	if have, err := readAgent(path); err == nil && bytes.Equal(have, b) {
 		return path, nil
 	}
-	f, err := os.CreateTemp(dir, ".guest-*")
-	if err != nil {
-		return "", err
-	}
-	defer os.Remove(f.Name()) // gone after the rename
-	_, err = f.Write(b)
-	if cerr := f.Chmod(0o755); err == nil {
-		err = cerr
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	return path, err
+	return path, syncfile.Replace(path, b, 0o755)
 }

@@ -6,13 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/gofrs/flock"
 	"github.com/pelletier/go-toml/v2/unstable"
+
+	"github.com/glovebox-dev/glovebox/internal/syncfile"
 )
 
 // fileHeader is the comment at the top of a new file of tokens.
@@ -186,18 +187,7 @@ func target(path string) string {
 
 // replaceFile replaces a file atomically.
 func replaceFile(path string, data []byte, mode fs.FileMode) error {
-	path = target(path)
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-")
-	if err != nil {
-		return fmt.Errorf("write tokens: %w", err)
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(data)
-	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
+	if err := syncfile.Replace(target(path), data, mode); err != nil {
 		return fmt.Errorf("write tokens: %w", err)
 	}
 	return nil
