@@ -54,7 +54,7 @@ var refusals = map[Reason]string{
 	ReasonEnvironment: "read for mcp server %q in untrusted mode the environment variables %s",
 	ReasonEnvFile:     "read for mcp server %q in untrusted mode the file of variables %s",
 	ReasonInherit:     "hand mcp server %q in untrusted mode the whole environment%s",
-	ReasonInput:       "ask for mcp server %q in untrusted mode for the inputs %s",
+	ReasonInput:       "resolve for mcp server %q in untrusted mode the inputs %s",
 	ReasonDirectory:   "tell mcp server %q in untrusted mode paths of this machine: %s",
 	ReasonLookup:      "look up for mcp server %q in untrusted mode %s",
 	ReasonLogin:       "log in to mcp server %q in untrusted mode with the client secret of its definition%s",

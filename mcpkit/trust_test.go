@@ -48,7 +48,7 @@ func TestD4_Untrusted(t *testing.T) {
 			`refusing to read for mcp server "srv" in untrusted mode the environment variables MY_TOKEN;`},
 		{"input", with(func(s *mcpjson.Server) {
 			s.Headers = []mcpjson.Pair{{Name: "X-Key", Value: mcpjson.Ref(mcpjson.Source{Scheme: mcpjson.SchemeInput, Name: "key"})}}
-		}), `refusing to ask for mcp server "srv" in untrusted mode for the inputs key;`},
+		}), `refusing to resolve for mcp server "srv" in untrusted mode the inputs key;`},
 		{"command", with(func(s *mcpjson.Server) {
 			s.Headers = []mcpjson.Pair{{Name: "X-Key", Value: mcpjson.Ref(mcpjson.Source{Scheme: mcpjson.SchemeCommand, Name: "touch " + marker})}}
 		}), `refusing to look up for mcp server "srv" in untrusted mode command:touch`},

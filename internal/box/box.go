@@ -55,7 +55,7 @@ type Box struct {
 	report         *report       // how it came into memory; nil: a call has delivered that
 	undelivered    *Undelivered  // what calls did whose clients got no answer; nil: nothing, or a call has delivered it
 	undeliveredBy  *pin          // of the call that is about to deliver it; nil: none
-	idUntold       bool          // no answer has told a client the id
+	idUnknown      bool          // no answer has named the id to a client
 	use            use
 	kernels        map[string]*kernel // by language
 	disk           diskState
@@ -101,7 +101,7 @@ func (l *lifecycle) newBox(sp spec) *Box {
 		sp.created = l.now()
 	}
 	b := &Box{
-		spec: sp, idUntold: sp.untold, env: l.env, reg: l.reg, life: l,
+		spec: sp, idUnknown: sp.untold, env: l.env, reg: l.reg, life: l,
 		guestID: newGuestID(), startedMachine: startedMachine{maker: l.parts.Machines},
 		callLock: semaphore.NewWeighted(allCalls), commands: callqueue.New(l.cfg().ParallelCalls, l.cfg().QueueLen),
 		kernels: map[string]*kernel{},

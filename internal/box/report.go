@@ -87,7 +87,7 @@ func (h Hold) Settle(delivered bool) {
 	}
 	h.pin.settled = true
 	h.pin.settleClaimsLocked(delivered)
-	b.idUntold = b.idUntold && !delivered
+	b.idUnknown = b.idUnknown && !delivered
 	switch {
 	case h.report == nil:
 	case b.report != h.report: // settled

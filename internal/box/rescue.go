@@ -20,14 +20,14 @@ import (
 // Rescue describes a box whose memory could not be restored, and which continues with
 // its files in a new machine.
 type Rescue struct {
-	Why      string    `json:"why"`                // the memory could not be restored; a clause without a period
-	Files    bool      `json:"files,omitempty"`    // the files of the home directory are there
-	NoFiles  string    `json:"no_files,omitempty"` // why they are not
-	At       time.Time `json:"at,omitzero"`        // when the files were stored
-	Omitted  int       `json:"omitted,omitempty"`  // files that had not been stored: unreadable, or too large
-	Examples []string  `json:"examples,omitempty"` // some of their names
-	Aside    string    `json:"aside,omitempty"`    // the id of the snapshot that keeps the old state; "": none does
-	Remedy   string    `json:"remedy,omitempty"`   // how to restore that one, without a period at its end; "": with what it was made with
+	Why        string    `json:"why"`                // the memory could not be restored; a clause without a period
+	Files      bool      `json:"files,omitempty"`    // the files of the home directory are there
+	NoFiles    string    `json:"no_files,omitempty"` // why they are not
+	At         time.Time `json:"at,omitzero"`        // when the files were stored
+	Omitted    int       `json:"omitted,omitempty"`  // files that had not been stored: unreadable, or too large
+	Examples   []string  `json:"examples,omitempty"` // some of their names
+	SnapshotID string    `json:"aside,omitempty"`    // the id of the snapshot that keeps the old state; "": none does
+	Remedy     string    `json:"remedy,omitempty"`   // how to restore that one, without a period at its end; "": with what it was made with
 }
 
 // unusable reports whether this server can never restore a snapshot as it is. Any other
@@ -82,11 +82,11 @@ func (f *machineFactory) rescue(ctx context.Context, b *Box, lease *snapshot.Lea
 	if err := lease.Update(meta); err != nil {
 		f.log.Warn("record not set aside", logkey.Record, lease.ID(), logkey.Error, err)
 	} else {
-		made.rescued.Aside = lease.ID()
+		made.rescued.SnapshotID = lease.ID()
 	}
 	f.records.release(lease, true)
 	f.log.Warn("memory of a hibernated box not restored; only its files are", logkey.Guest, made.machine.ID, logkey.Kind, b.key.kind, logkey.Box, b.key.id,
-		logkey.Files, made.rescued.Files, logkey.Kept, made.rescued.Aside, logkey.Error, cause)
+		logkey.Files, made.rescued.Files, logkey.Kept, made.rescued.SnapshotID, logkey.Error, cause)
 	return made, nil
 }
 
@@ -189,11 +189,11 @@ func (r *Rescue) Explain() string {
 		fmt.Fprintf(&b, " Files could not be restored: %s.", r.NoFiles)
 	}
 	switch {
-	case r.Aside == "":
+	case r.SnapshotID == "":
 	case r.Remedy != "":
-		fmt.Fprintf(&b, " The old state is kept as snapshot %s: %s. delete_snapshot %s deletes it.", r.Aside, r.Remedy, snapshotTools)
+		fmt.Fprintf(&b, " The old state is kept as snapshot %s: %s. delete_snapshot %s deletes it.", r.SnapshotID, r.Remedy, snapshotTools)
 	default:
-		fmt.Fprintf(&b, " The old state is kept as snapshot %s; it can be restored with what it was made with, and deleted with delete_snapshot %s.", r.Aside, snapshotTools)
+		fmt.Fprintf(&b, " The old state is kept as snapshot %s; it can be restored with what it was made with, and deleted with delete_snapshot %s.", r.SnapshotID, snapshotTools)
 	}
 	return b.String()
 }

@@ -73,7 +73,7 @@ func (h Hold) Undelivered() *Undelivered {
 }
 
 // Elsewhere is Undelivered for another session of the owner in memory, the one used last of those
-// whose ids no answer has told. It returns the id of that session.
+// whose ids no answer has named. It returns the id of that session.
 func (h Hold) Elsewhere() (id string, i *Undelivered) {
 	if h.pin == nil {
 		return "", nil
@@ -83,7 +83,7 @@ func (h Hold) Elsewhere() (id string, i *Undelivered) {
 	defer b.reg.mu.Unlock()
 	var last *Box
 	for _, o := range b.reg.boxes {
-		if o != b && o.key.owner == b.key.owner && o.undelivered != nil && o.idUntold && o.undeliveredBy == nil &&
+		if o != b && o.key.owner == b.key.owner && o.undelivered != nil && o.idUnknown && o.undeliveredBy == nil &&
 			(last == nil || o.use.seq > last.use.seq) {
 			last = o
 		}

@@ -269,11 +269,11 @@ func TestReport_FitsIntoRecord(t *testing.T) {
 	f, _ := newSnapFixture(t, neverIdle)
 	b := f.session(t, "bob", "x")
 	f.reg.mu.Lock()
-	b.report = &report{Lost: tomb, Woken: &Woken{Saved: time.Now(), Behind: true, Why: tomb, Rescued: &Rescue{Why: long, NoFiles: long, Examples: []string{long}, Aside: "aside"}}}
+	b.report = &report{Lost: tomb, Woken: &Woken{Saved: time.Now(), Behind: true, Why: tomb, Rescued: &Rescue{Why: long, NoFiles: long, Examples: []string{long}, SnapshotID: "aside"}}}
 	f.reg.mu.Unlock()
 	f.evict(t, b)
 	_, hold, err := f.Session(t.Context(), "bob", SessionOptions{ID: "x"})
-	if err != nil || hold.Lost == nil || hold.Woken == nil || !hold.Woken.Behind || hold.Woken.Why == nil || hold.Woken.Rescued == nil || hold.Woken.Rescued.Aside != "aside" {
+	if err != nil || hold.Lost == nil || hold.Woken == nil || !hold.Woken.Behind || hold.Woken.Why == nil || hold.Woken.Rescued == nil || hold.Woken.Rescued.SnapshotID != "aside" {
 		t.Errorf("got the hold %+v, %v; want the whole report", hold, err)
 	}
 	hold.Release()

@@ -100,7 +100,7 @@ func TestExplainFrozen(t *testing.T) {
 		}
 	}
 	frozen, _ := errors.AsType[*frozenError](got)
-	r := Rescue{Why: mismatch(got), Aside: "snap-1", Remedy: frozen.remedy(KindContext)}
+	r := Rescue{Why: mismatch(got), SnapshotID: "snap-1", Remedy: frozen.remedy(KindContext)}
 	if text := r.Explain(); !strings.Contains(text, "snapshot snap-1: once the volume /shared is within its quota again, restore_context (toolset snapshots) brings") ||
 		!strings.Contains(text, "shorten it instead of removing it. delete_snapshot (toolset snapshots) deletes it.") {
 		t.Errorf("got %q", text)

@@ -43,7 +43,7 @@ func questionOf(params mcp.InputRequest) string {
 	case *mcp.ElicitParams:
 		return fmt.Sprintf("It asks: %q", truncate.Bytes(p.Message, maxQuestion))
 	case *mcp.CreateMessageParams:
-		return "It asks for the answer of a model"
+		return "It requests an answer from a model"
 	}
 	return "It asks for input"
 }

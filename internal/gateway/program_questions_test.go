@@ -34,7 +34,7 @@ func TestCallTool_Asks(t *testing.T) {
 			}
 			ask(`{"what":"form","hang":true}`, `It asks: "srv: who?"`)
 			ask(`{"what":"page"}`, `It asks: "srv: log in"`)
-			ask(`{"what":"sample"}`, "It asks for the answer of a model")
+			ask(`{"what":"sample"}`, "It requests an answer from a model")
 			if era == mcpkit.Legacy {
 				// Nothing tells which of two calls a question belongs to.
 				at := g.serializer.get("srv")

@@ -44,10 +44,10 @@ func (s *Server) direct(r *http.Request, m *postBody) (call *mcp.CallToolRequest
 	}
 	switch version := r.Header.Get(headerVersion); {
 	case version == revision.Modern && m.Version == version:
-		client, told := m.Meta[mcp.MetaKeyClientInfo]
+		client, named := m.Meta[mcp.MetaKeyClientInfo]
 		able := m.Meta[mcp.MetaKeyClientCapabilities]
 		if r.Header.Get(headerMethod) != m.Method || r.Header.Get(headerName) != m.Tool ||
-			!object[mcp.ClientCapabilities](able) || told && !object[mcp.Implementation](client) {
+			!object[mcp.ClientCapabilities](able) || named && !object[mcp.Implementation](client) {
 			return nil, false
 		}
 		params.Meta = mcp.Meta{mcp.MetaKeyProtocolVersion: version, mcp.MetaKeyClientCapabilities: able}

@@ -222,7 +222,7 @@ func TestGone_SessionWithoutNameIsReported(t *testing.T) {
 			}
 			return textOf(res)
 		}
-		note := regexp.MustCompile(`Calls in the session ([0-9a-f-]{36}), whose id no answer has told, were cut off.*Their programs had called shelf\.burn \(1\)\.`)
+		note := regexp.MustCompile(`Calls in the session ([0-9a-f-]{36}), whose id no answer has named, were cut off.*Their programs had called shelf\.burn \(1\)\.`)
 		var id string
 		eventually(t, version+": a new session reports the call", func() bool {
 			m := note.FindStringSubmatch(begin())

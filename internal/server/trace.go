@@ -68,7 +68,7 @@ func endTrace(request, call tracing.Span, o *Observation) {
 func keepTrace(to mcp.Meta, from *envelope.Envelope) {
 	for _, name := range []string{traceParent, traceState} {
 		var value string
-		if raw, told := from.Meta[name]; told && json.Unmarshal(raw, &value) == nil {
+		if raw, ok := from.Meta[name]; ok && json.Unmarshal(raw, &value) == nil {
 			to[name] = value
 		}
 	}

@@ -34,9 +34,9 @@ var Default = sync.OnceValue(func() engine.Factory {
 	return choose(ctx, local, os.Getenv(enteredEnv))
 })
 
-func choose(ctx context.Context, list []engine.Factory, entered string) engine.Factory {
+func choose(ctx context.Context, list []engine.Factory, preferred string) engine.Factory {
 	for _, f := range list {
-		if f.Name == entered {
+		if f.Name == preferred {
 			return f
 		}
 	}

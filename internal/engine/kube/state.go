@@ -82,17 +82,17 @@ func endedAs(p *kubeapi.Pod) string {
 
 func exitOfContainer(p *kubeapi.Pod, t *kubeapi.Terminated) engine.Exit {
 	message, err := remote.ParseTermination([]byte(t.Message))
-	told := err == nil
+	parsed := err == nil
 	switch {
 	case t.Reason == "OOMKilled":
 		return engine.Exit{Reason: engine.ExitOOM}
 	case p.Status.Reason == "Evicted" || p.Status.Reason == "NodeLost" || p.Status.Reason == "Shutdown":
 		return engine.Exit{Reason: engine.ExitCrashed, Detail: whyEnded(p.Status.Reason)}
-	case told && message.Exited != nil:
+	case parsed && message.Exited != nil:
 		return engine.Exit{Reason: engine.ExitExited, Code: *message.Exited}
-	case told && message.Stopped:
+	case parsed && message.Stopped:
 		return engine.Exit{Reason: engine.ExitDestroyed, Detail: "the Pod was told to end"}
-	case told && message.Error != "":
+	case parsed && message.Error != "":
 		return engine.Exit{Reason: engine.ExitCrashed, Code: t.ExitCode, Detail: detail(message.Error)}
 	}
 	return engine.Exit{Reason: engine.ExitCrashed, Detail: whyEnded(t.Reason)}

@@ -57,7 +57,7 @@ func addQuestions(s *mcp.Server, name string) {
 				if answers, err = decode(r.Params.RequestState); err != nil {
 					return nil, nil, err
 				}
-				answers = append(answers, told(r.Params.InputResponses["q"]))
+				answers = append(answers, contentOf(r.Params.InputResponses["q"]))
 			}
 			if len(answers) < max(in.Rounds, 1) {
 				return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{"q": ask}, RequestState: encode(answers)}, nil, nil
@@ -84,7 +84,7 @@ func addQuestions(s *mcp.Server, name string) {
 			if err != nil {
 				return nil, nil, err
 			}
-			answers = append(answers, told(a))
+			answers = append(answers, contentOf(a))
 		}
 		return say(strings.Join(answers, " ")), nil, nil
 	})
@@ -130,7 +130,7 @@ func decode(state string) (answers []string, err error) {
 	return answers, json.Unmarshal([]byte(state), &answers)
 }
 
-func told(a mcp.InputResponse) string {
+func contentOf(a mcp.InputResponse) string {
 	switch a := a.(type) {
 	case *mcp.ElicitResult:
 		return fmt.Sprint(a.Action, " ", a.Content["name"])

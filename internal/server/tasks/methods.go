@@ -166,7 +166,7 @@ func (s *Tasks) getLocked(t *task, _ *Params) (mcp.Result, error) {
 	}
 	if t.status.final() && !t.wasTold {
 		t.wasTold = true
-		close(t.told)
+		close(t.delivered)
 	}
 	return d, nil
 }

@@ -40,9 +40,9 @@ type task struct {
 	expiry  *time.Timer
 	cancel  context.CancelCauseFunc
 
-	told     chan struct{} // closed when its client has the result
-	parked   chan struct{} // closed when it first waits for input
-	answered chan struct{} // gets a value when the client has answered all requests
+	delivered chan struct{} // closed when its client has the result
+	parked    chan struct{} // closed when it first waits for input
+	answered  chan struct{} // gets a value when the client has answered all requests
 
 	// Guarded by the mutex of Tasks:
 
@@ -205,12 +205,12 @@ func fault(err error) *jsonrpc.Error {
 	return &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: err.Error()}
 }
 
-const crowded = "the results of tasks take up all the memory that is set aside for them"
+const crowded = "the results of tasks take up all the memory that is reserved for them"
 
 // Stand-ins for results that were dropped.
 var (
-	toldBefore = standIn("This result has been told before, and is not kept: " + crowded + ".")
-	neverTold  = standIn("The call has run, but its result made room for the results of other users: " + crowded + ". Poll tasks soon after they end, and ask for less at once.")
+	deliveredBefore = standIn("This result was delivered before and is no longer kept: " + crowded + ".")
+	droppedEarly    = standIn("The call has run, but its result made room for the results of other users: " + crowded + ". Poll tasks soon after they end, and ask for less at once.")
 )
 
 // standIn returns a result with isError.

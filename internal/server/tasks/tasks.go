@@ -165,7 +165,7 @@ func (s *Tasks) Linger(ctx context.Context) {
 	defer cancel()
 	for _, t := range s.awaited() {
 		select {
-		case <-t.told:
+		case <-t.delivered:
 		case <-ctx.Done():
 			return
 		}
@@ -200,7 +200,7 @@ func (s *Tasks) begin(owner string, cancel context.CancelCauseFunc) *task {
 	t := &task{
 		id: s.name() + "-" + rand.Text(), owner: owner, uses: u, cancel: cancel,
 		status: statusWorking, created: now, updated: now, asked: now,
-		told: make(chan struct{}), parked: make(chan struct{}), answered: make(chan struct{}, 1),
+		delivered: make(chan struct{}), parked: make(chan struct{}), answered: make(chan struct{}, 1),
 	}
 	t.expiry = time.AfterFunc(s.limits.TTL, func() { s.expire(t) })
 	s.tasks[t.id] = t
@@ -272,8 +272,8 @@ func (s *Tasks) keepLocked(t *task, result []byte) bool {
 			return false
 		}
 		s.dropLocked(oldest)
-		if oldest.dropped = neverTold; oldest.wasTold {
-			oldest.dropped = toldBefore
+		if oldest.dropped = droppedEarly; oldest.wasTold {
+			oldest.dropped = deliveredBefore
 		}
 	}
 	t.result = result

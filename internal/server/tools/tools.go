@@ -281,7 +281,7 @@ func describeUndelivered(hold box.Hold, what string) (notes []string) {
 	}
 	if hold.Created {
 		if id, i := hold.Elsewhere(); i != nil {
-			notes = append(notes, explainUndelivered(i, "Calls in the session "+id+", whose id no answer has told,"))
+			notes = append(notes, explainUndelivered(i, "Calls in the session "+id+", whose id no answer has named,"))
 		}
 	}
 	return notes
