@@ -208,14 +208,14 @@ func (b *Box) slot(ctx context.Context, op string) (end func(), err error) {
 		ended()
 		return nil, b.cancelled(op, context.Cause(ctx))
 	}
-	rest, err := b.work(ctx, op)
+	endWork, err := b.work(ctx, op)
 	if err != nil {
 		b.callLock.Release(1)
 		b.commands.Leave()
 		ended()
 		return nil, err
 	}
-	return func() { rest(); b.callLock.Release(1); b.commands.Leave(); ended() }, nil
+	return func() { endWork(); b.callLock.Release(1); b.commands.Leave(); ended() }, nil
 }
 
 // allCalls is more calls than a box can have under way.
@@ -233,11 +233,11 @@ func (b *Box) exclusively(ctx context.Context, op string, do func(context.Contex
 		return b.cancelled(op, context.Cause(ctx))
 	}
 	defer b.callLock.Release(allCalls)
-	rest, err := b.work(ctx, op)
+	endWork, err := b.work(ctx, op)
 	if err != nil {
 		return err
 	}
-	defer rest()
+	defer endWork()
 	return do(ctx, b.machine)
 }
 

@@ -27,8 +27,8 @@ const diskEvictWait = 30 * time.Second
 const diskEvictions = 2
 
 // limitVictimsLocked chooses the boxes to evict so that s fits into all limits. If they do not
-// suffice, or eviction is off, the error is CodeLimit. Its text has the number of boxes that
-// exist, without s, but the memory with that of s. If replaced is not nil, s is about
+// suffice, or eviction is off, the error is CodeLimit. Its text counts the boxes without
+// s, but the memory with that of s. If replaced is not nil, s is about
 // to take its place.
 func (r *registry) limitVictimsLocked(op string, s *spec, replaced *Box) ([]*Box, error) {
 	u, owner := newUsage(), s.key.owner
@@ -96,8 +96,8 @@ func ownedBy(owner Owner) func(*Box) bool {
 }
 
 // victim returns the idle box to evict for owner; nil if there is none. has is the usage of
-// the scarce resource by owner, with the new box. The owner's own boxes come first. Other
-// owners lose boxes only if they have no less than the owner.
+// the scarce resource by owner, with the new box. The owner's own boxes come first. Another
+// owner loses a box only if it uses at least as much as this owner.
 func victim(idle []*Box, owner Owner, has map[Owner]int, allowed func(*Box) bool) *Box {
 	own := ownedBy(owner)
 	if slices.ContainsFunc(idle, func(o *Box) bool { return own(o) && allowed(o) }) {
@@ -215,8 +215,8 @@ func (r *registry) planDiskLocked(b *Box, full *hostdisk.FullError, held map[str
 	for _, o := range r.boxes {
 		bytes := held[o.guestID]
 		has[o.key.owner] += int(bytes)
-		// It has no guest yet, but is about to take space. Later starts do not count, or of
-		// many at once none would get any.
+		// It has no guest yet, but is about to take space. Later starts do not count; else
+		// many simultaneous starts would keep each other from any space.
 		if bytes == 0 && o.state.starting() && o.use.seq < b.use.seq {
 			has[o.key.owner] += int(full.Need)
 		}

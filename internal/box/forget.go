@@ -61,7 +61,7 @@ func (l *lifecycle) remember(removed []snapshot.Removal) (stay []string, err err
 		}
 	}
 	if len(limited) > 0 {
-		withdraw := l.reg.buryAll(limited)
+		withdraw := l.reg.addTombstones(limited)
 		if err = l.maintainer.mergeTombstones(context.Background()); err != nil { // also while the Manager closes
 			withdraw()
 			err = fmt.Errorf("share the limits of the networks of boxes: %w", err)
@@ -73,7 +73,7 @@ func (l *lifecycle) remember(removed []snapshot.Removal) (stay []string, err err
 			stay = append(stay, d.record)
 			continue
 		}
-		l.reg.bury(t)
+		l.reg.addTombstone(t)
 		l.log.Info("hibernated box removed", logkey.Kind, t.Kind, logkey.Box, t.ID, logkey.Reason, t.Reason, logkey.Detail, t.Detail)
 	}
 	return stay, err

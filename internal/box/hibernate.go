@@ -15,8 +15,8 @@ func (b *Box) canHibernateLocked() bool {
 	return b.env.hibernates() && (b.lease != nil || !b.disk.unwritable)
 }
 
-// unloadLocked takes a box out of memory: it hibernates the box, or ends it for
-// that reason where boxes are not hibernated. A box whose writing fails stays in memory.
+// unloadLocked takes a box out of memory: it hibernates the box, or ends it with
+// the reason if it cannot be hibernated. A box whose writing fails stays in memory.
 func (l *lifecycle) unloadLocked(b *Box, reason Reason, detail string) {
 	if l.beginUnloadLocked(b, reason, detail) {
 		turn := l.records.writes.Reserve(string(b.key.owner))
@@ -55,8 +55,8 @@ func (l *lifecycle) beginUnloadLocked(b *Box, reason Reason, detail string) bool
 }
 
 // hibernate writes a box that has left the registry to disk, and frees it. A box that
-// cannot be written returns to the registry, unless the Manager closes. A turn that has not
-// started has no slot while the connections of the box end.
+// cannot be written returns to the registry, unless the Manager closes. If turn has not
+// started, it takes a slot only after the connections of the box are closed.
 func (l *lifecycle) hibernate(b *Box, turn *fairslots.Turn, reason Reason, detail string) {
 	begun := time.Now()
 	l.closeNetwork(b.network, b.guestID) // a connection must not end in the middle of a snapshot
@@ -75,7 +75,7 @@ func (l *lifecycle) hibernate(b *Box, turn *fairslots.Turn, reason Reason, detai
 		tomb := l.reg.tombstone(&b.spec, reason, why)
 		if ended {
 			b.tomb, b.recordStays = tomb, false
-			l.reg.buryLocked(tomb)
+			l.reg.addTombstoneLocked(tomb)
 			l.reg.setState(b, stateEnding)
 		} else { // the next call reports why it finds an earlier state
 			l.reg.tombstones.add(tomb)

@@ -328,7 +328,7 @@ func (l *lifecycle) terminateLocked(b *Box, reason Reason, detail string) {
 	if reason == ReasonEvicted {
 		l.reg.evicted++
 	}
-	l.reg.buryLocked(b.tomb)
+	l.reg.addTombstoneLocked(b.tomb)
 	l.wg.Go(func() {
 		level := slog.LevelInfo
 		if reason.failure() {

@@ -121,23 +121,23 @@ func (b *Box) parkable(ctx context.Context, queue *callqueue.Queue, timeout, sla
 }
 
 // work marks the beginning of a call's work in the box, after its wait in queues, and
-// resumes the box if it is paused. The caller must call rest if it gets no error.
-func (b *Box) work(ctx context.Context, op string) (rest func(), err error) {
+// resumes the box if it is paused. The caller must call endWork if it gets no error.
+func (b *Box) work(ctx context.Context, op string) (endWork func(), err error) {
 	b.activeCalls.Add(1) // before resume, so that the box is not paused again
-	rest = func() {
+	endWork = func() {
 		if b.activeCalls.Add(-1); b.parked.Load() > 0 {
 			b.pauseParked()
 		}
 	}
 	if err := b.resume(ctx, op); err != nil {
-		rest()
+		endWork()
 		return nil, err
 	}
 	if err := b.network.refresh(ctx); err != nil {
-		rest()
+		endWork()
 		return nil, b.callError(ctx, op, err)
 	}
-	return rest, nil
+	return endWork, nil
 }
 
 // pauseParked pauses the box if all calls that work in it are parked.

@@ -180,7 +180,7 @@ func (r *registry) unpinLocked(p *pin) {
 	r.signalDrainedLocked()
 }
 
-// unpinAllLocked releases all pins of a box that has ended.
+// unpinAllLocked releases all pins of a box that takes no more calls.
 func (r *registry) unpinAllLocked(b *Box) {
 	for len(b.use.pins) > 0 {
 		r.unpinLocked(b.use.pins[0])
@@ -357,26 +357,26 @@ func (r *registry) tombstone(sp *spec, reason Reason, detail string) *Tombstone 
 		Interpreter: sp.interpreter, Template: sp.template, Flavor: sp.flavor, Limits: sp.limits}
 }
 
-// buryLocked remembers a box that is gone for good.
-func (r *registry) buryLocked(t *Tombstone) {
+// addTombstoneLocked remembers a box that is gone for good.
+func (r *registry) addTombstoneLocked(t *Tombstone) {
 	r.ended[t.Reason]++
 	r.tombstones.add(t)
 }
 
-// bury remembers a box that is gone for good, unless a box of that key is in
+// addTombstone remembers a box that is gone for good, unless a box of that key is in
 // memory.
-func (r *registry) bury(t *Tombstone) {
+func (r *registry) addTombstone(t *Tombstone) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.boxes[t.key()] == nil {
-		r.buryLocked(t)
+		r.addTombstoneLocked(t)
 	}
 	r.changed.broadcast()
 }
 
-// buryAll adds tombstones of boxes that are about to be gone, except of those that are in memory.
+// addTombstones adds tombstones of boxes that are about to be gone, except of those that are in memory.
 // withdraw takes back those that nothing has replaced meanwhile.
-func (r *registry) buryAll(all []*Tombstone) (withdraw func()) {
+func (r *registry) addTombstones(all []*Tombstone) (withdraw func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	before := make(map[*Tombstone]*Tombstone, len(all))

@@ -54,11 +54,11 @@ func (b *Box) Run(ctx context.Context, req RunRequest) (_ *RunResult, failed err
 	}
 	defer b.callLock.Release(1)
 
-	rest, err := b.work(ctx, op)
+	endWork, err := b.work(ctx, op)
 	if err != nil {
 		return nil, err
 	}
-	defer rest()
+	defer endWork()
 
 	b.executed.Store(true)
 	ctx, span := tracing.Start(ctx, "box run")

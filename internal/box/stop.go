@@ -87,6 +87,6 @@ func (m *Manager) stopHibernated(op string, k key) (bool, error) {
 	default:
 		return true, &Error{Code: CodeInternal, Op: op, Msg: fmt.Sprintf("Failed to remove the hibernated %s %s", k.kind, clip(k.id, maxID)), Err: err, Context: k.details()}
 	}
-	m.reg.bury(m.reg.tombstone(endedSpec(r), ReasonStopped, ""))
+	m.reg.addTombstone(m.reg.tombstone(endedSpec(r), ReasonStopped, ""))
 	return true, nil
 }

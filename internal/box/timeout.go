@@ -14,7 +14,7 @@ const (
 	// grace, and generously more, since a false alarm costs the whole box.
 	answerGrace = killGrace + 5*time.Second
 	// cancelBackstop is how long the agent has to answer a cancelled call, the
-	// grace included. A second later the client would abandon the call, and its
+	// grace included. A second later guest/client would abandon the call, and its
 	// kernel.
 	cancelBackstop = 6 * time.Second
 	// kernelStart bounds the start of an interpreter on a busy host.

@@ -59,8 +59,8 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	switch path := r.URL.Path; {
 	case path == s.opts.Path || path == "/":
-		looks := r.Method == http.MethodGet || r.Method == http.MethodHead
-		r, ok := s.identify(w, r, looks && !parseAccept(r.Header.Values("Accept")).stream)
+		isRead := r.Method == http.MethodGet || r.Method == http.MethodHead
+		r, ok := s.identify(w, r, isRead && !parseAccept(r.Header.Values("Accept")).stream)
 		if !ok {
 			return
 		}

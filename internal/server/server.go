@@ -1,5 +1,6 @@
-// Package server serves the tool catalogue over MCP: Streamable HTTP in
-// both eras of the protocol on one path, and stdio. The protocol itself is the
+// Package server serves the tool catalogue over MCP: Streamable HTTP on one path, and stdio, each in
+// both eras of the protocol: the revisions with sessions, to 2025-11-25, and those without, from
+// 2026-07-28. The protocol itself is the
 // SDK's; this package has the transports, access control, limits, shutdown, and
 // the recovery from panics, so that no client and no tool ends the process.
 //

@@ -66,7 +66,10 @@ type Options struct {
 	// Image is the container image of boxes.
 	Image string
 
-	KubeContext, KubeNamespace, KubeRuntimeClass, KubeHelperImage string
+	KubeContext, KubeNamespace, KubeRuntimeClass string
+	// KubeHelperImage is the image that brings the agent and what runs it into a Pod
+	// (internal/guest/pod); "": Image.
+	KubeHelperImage string
 	// KubePeerAddress is where other servers reach this one; "": nowhere.
 	KubePeerAddress string
 	// KubeWarm is the number of Pods to keep ready.
@@ -115,7 +118,7 @@ func selectKube(o Options) error {
 	if err != nil {
 		return fmt.Errorf("--image: %w", err)
 	}
-	s.HelperImage = image // the operator vouches for its helper, which isolates the box
+	s.HelperImage = image // the operator vouches for its agent and for what isolates the box
 	if o.KubeHelperImage != "" {
 		if s.HelperImage, err = kube.ParseImage(o.KubeHelperImage); err != nil {
 			return fmt.Errorf("--kube-helper-image: %w", err)

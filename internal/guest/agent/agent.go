@@ -37,13 +37,13 @@ type agent struct {
 	mu  sync.Mutex               // held while the first hello is applied
 	cfg atomic.Pointer[settings] // nil before the first hello
 
-	reaper  *reaper
-	kernels kernelSet
-	procs   processSet
-	drains  drainSet
-	bridge  bridge
-	trust   atomic.Pointer[trust] // of the last settings of the network; nil: none
-	doors   *netdoor.Doors        // set by the first hello; nil: none
+	reaper   *reaper
+	kernels  kernelSet
+	procs    processSet
+	drains   drainSet
+	bridge   bridge
+	settings atomic.Pointer[programSettings] // of the last settings of the network; nil: none
+	doors    *netdoor.Doors                  // set by the first hello; nil: none
 }
 
 // serve handles the connection until in ends, which is the guest's end. It returns when
@@ -63,7 +63,7 @@ func (a *agent) serve(in io.Reader) error {
 	return <-r.end
 }
 
-// input reads the connection. One goroutine at a time owns it.
+// frameLoop reads the connection. One goroutine at a time owns it.
 type frameLoop struct {
 	a    *agent
 	rd   *protocol.Reader

@@ -47,7 +47,7 @@ func execCommand(o *op, x protocol.Exec) (any, error) {
 		}
 		defer c.end()
 	}
-	a.beginCall()
+	a.announceCall()
 	p, err := a.launch(cfg, x, c)
 	var nf *notRunnable
 	if errors.As(err, &nf) {
@@ -90,7 +90,7 @@ func (a *agent) launch(cfg *settings, x protocol.Exec, c *caller) (*process, err
 	if err != nil {
 		return nil, err
 	}
-	env := mergeEnv(a.trust.Load().environ(cfg.launch.env), x.Env)
+	env := mergeEnv(a.settings.Load().environ(cfg.launch.env), x.Env)
 	if c != nil {
 		env = c.environ(env)
 	}

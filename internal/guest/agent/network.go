@@ -35,8 +35,9 @@ func (a *agent) openDoors() {
 	a.writeNetworkFile(protocol.Network{})
 }
 
-// beginCall tells the doors, if there are any, that a call of the box begins.
-func (a *agent) beginCall() {
+// announceCall tells the listeners for connections of programs, if there are any, that a call of
+// the box begins.
+func (a *agent) announceCall() {
 	if a.doors != nil {
 		a.doors.BeginCall()
 	}

@@ -26,22 +26,22 @@ const maxPreload = 256
 // kernelSet holds the kernels by name.
 type kernelSet struct {
 	mu     sync.Mutex
-	byName map[string]*slot // guarded by mu
-	closed bool             // guarded by mu
+	byName map[string]*kernelSlot // guarded by mu
+	closed bool                   // guarded by mu
 }
 
 // slot holds one kernel. The operation that received from busy owns it.
-type slot struct {
+type kernelSlot struct {
 	busy     chan struct{} // holds an element while free
 	language string
-	k        *kernel.Kernel // nil: none; belongs to the owner of busy
-	trust    *trust         // that k has; belongs to the owner of busy
-	running  *kernel.Kernel // guarded by kernelSet.mu; set while it runs code
-	seed     []byte         // guarded by kernelSet.mu; reseeds k before its next run
+	k        *kernel.Kernel   // nil: none; belongs to the owner of busy
+	settings *programSettings // that k has; belongs to the owner of busy
+	running  *kernel.Kernel   // guarded by kernelSet.mu; set while it runs code
+	seed     []byte           // guarded by kernelSet.mu; reseeds k before its next run
 }
 
 // take acquires the slot of a name, and creates it if necessary.
-func (s *kernelSet) take(name, language string) (*slot, error) {
+func (s *kernelSet) take(name, language string) (*kernelSlot, error) {
 	if !validName(name) {
 		return nil, failf(protocol.CodeInvalid, "kernel name %.80q is not 1 to 64 characters of a-z, 0-9 and -", name)
 	}
@@ -55,9 +55,9 @@ func (s *kernelSet) take(name, language string) (*slot, error) {
 		if len(s.byName) >= maxKernels {
 			return nil, failf(protocol.CodeBusy, "%d kernels exist already; stop one", maxKernels)
 		}
-		sl = &slot{busy: make(chan struct{}, 1), language: language}
+		sl = &kernelSlot{busy: make(chan struct{}, 1), language: language}
 		if s.byName == nil {
-			s.byName = make(map[string]*slot)
+			s.byName = make(map[string]*kernelSlot)
 		}
 		s.byName[name] = sl
 		return sl, nil
@@ -78,7 +78,7 @@ func (s *kernelSet) take(name, language string) (*slot, error) {
 }
 
 // put releases a slot, and removes it if it has no kernel.
-func (s *kernelSet) put(name string, sl *slot) {
+func (s *kernelSet) put(name string, sl *kernelSlot) {
 	if !sl.alive() && sl.k != nil {
 		sl.k.Close()
 		sl.k = nil
@@ -107,7 +107,7 @@ func (s *kernelSet) reseed(seed []byte) {
 }
 
 // takeSeed returns and clears the seed for the next run.
-func (s *kernelSet) takeSeed(sl *slot) []byte {
+func (s *kernelSet) takeSeed(sl *kernelSlot) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	seed := sl.seed
@@ -115,7 +115,7 @@ func (s *kernelSet) takeSeed(sl *slot) []byte {
 	return seed
 }
 
-func (s *kernelSet) setRunning(sl *slot, k *kernel.Kernel) {
+func (s *kernelSet) setRunning(sl *kernelSlot, k *kernel.Kernel) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sl.running = k
@@ -137,7 +137,7 @@ func (s *kernelSet) closeAll() {
 	}
 }
 
-func (sl *slot) alive() bool {
+func (sl *kernelSlot) alive() bool {
 	if sl.k == nil {
 		return false
 	}
@@ -150,18 +150,18 @@ func (sl *slot) alive() bool {
 }
 
 // start starts the slot's kernel.
-func (sl *slot) start(ctx context.Context, a *agent, preload []string) error {
+func (sl *kernelSlot) start(ctx context.Context, a *agent, preload []string) error {
 	cfg := a.cfg.Load()
 	path := cfg.interpreters[sl.language]
 	if path == "" {
 		return failf(protocol.CodeNoLanguage, "the image of this box has no interpreter for %.40q", sl.language)
 	}
 	var k *kernel.Kernel
-	trust := a.trust.Load()
+	settings := a.settings.Load()
 	err := cfg.launch.startKernel(sl.language, func() (int, error) {
 		var err error
 		k, err = kernel.Start(ctx, kernel.Config{
-			Language: sl.language, Interpreter: path, Home: cfg.home, Env: trust.environ(cfg.env),
+			Language: sl.language, Interpreter: path, Home: cfg.home, Env: settings.environ(cfg.env),
 			Command: cfg.launch.command, Preload: preload[:min(len(preload), maxPreload)],
 		})
 		if err != nil {
@@ -179,7 +179,7 @@ func (sl *slot) start(ctx context.Context, a *agent, preload []string) error {
 		}
 		return failf(protocol.CodeStart, "%v", err)
 	}
-	sl.k, sl.trust = k, trust
+	sl.k, sl.settings = k, settings
 	go func() { // ends with the kernel, which shutdown closes
 		<-k.Done()
 		cfg.launch.ended(k.PID())
@@ -225,8 +225,8 @@ func runCode(o *op, x protocol.Run) (any, error) {
 	sink := newRunSink(o, cfg, x.Capture)
 	k := sl.k
 	var network, tools []byte
-	if t := a.trust.Load(); t != sl.trust {
-		network, sl.trust = t.message, t
+	if t := a.settings.Load(); t != sl.settings {
+		network, sl.settings = t.message, t
 	}
 	if x.Calls {
 		c, err := a.admit(o, !res.Fresh)
@@ -237,7 +237,7 @@ func runCode(o *op, x protocol.Run) (any, error) {
 		c.setProcess(k.PID())
 		tools = c.marshalSetup()
 	}
-	a.beginCall()
+	a.announceCall()
 	cfg.memory.enter()
 	defer cfg.memory.leave()
 	a.kernels.setRunning(sl, k)
@@ -402,7 +402,7 @@ const stopWait = 5 * time.Second
 
 // takeWait acquires the slot for an action. An action that ends the kernel also ends
 // its run.
-func (s *kernelSet) takeWait(ctx context.Context, x protocol.Kernel) (*slot, error) {
+func (s *kernelSet) takeWait(ctx context.Context, x protocol.Kernel) (*kernelSlot, error) {
 	if x.Action == "start" {
 		return s.take(x.Kernel, x.Language)
 	}

@@ -131,8 +131,8 @@ func (o *op) put(h protocol.Header, p []byte) {
 func (o *op) sendBody(ctx context.Context, ch protocol.Channel, first []byte, r io.Reader) error {
 	stop := make(chan struct{})
 	defer close(stop)
-	over := o.over(ctx, stop, len(first) > protocol.Window-protocol.HeaderSize || r != nil)
-	if !o.sendData(over, ch, first) {
+	ended := o.sendEnded(ctx, stop, len(first) > protocol.Window-protocol.HeaderSize || r != nil)
+	if !o.sendData(ended, ch, first) {
 		return nil
 	}
 	if r != nil {
@@ -140,7 +140,7 @@ func (o *op) sendBody(ctx context.Context, ch protocol.Channel, first []byte, r 
 		buf := make([]byte, 128<<10)
 		for {
 			n, err := r.Read(buf)
-			if !o.sendData(over, ch, buf[:n]) {
+			if !o.sendData(ended, ch, buf[:n]) {
 				return nil
 			}
 			o.conn.out.Wake()
@@ -157,15 +157,15 @@ func (o *op) sendBody(ctx context.Context, ch protocol.Channel, first []byte, r 
 	return nil
 }
 
-// over returns a channel that is closed when nothing more need be sent. It uses a
+// sendEnded returns a channel that is closed when nothing more need be sent. It uses a
 // goroutine until stop, unless the body fits the window.
-func (o *op) over(ctx context.Context, stop <-chan struct{}, needed bool) <-chan struct{} {
+func (o *op) sendEnded(ctx context.Context, stop <-chan struct{}, needed bool) <-chan struct{} {
 	if !needed {
 		return ctx.Done()
 	}
-	over := make(chan struct{})
+	ended := make(chan struct{})
 	go func() {
-		defer close(over)
+		defer close(ended)
 		select {
 		case <-ctx.Done():
 		case <-o.end:
@@ -174,16 +174,16 @@ func (o *op) over(ctx context.Context, stop <-chan struct{}, needed bool) <-chan
 		case <-stop:
 		}
 	}()
-	return over
+	return ended
 }
 
-func (o *op) sendData(over <-chan struct{}, ch protocol.Channel, p []byte) bool {
+func (o *op) sendData(ended <-chan struct{}, ch protocol.Channel, p []byte) bool {
 	for len(p) > 0 {
-		n, err := o.window.Take(len(p), over)
+		n, err := o.window.Take(len(p), ended)
 		if err != nil {
 			return false
 		}
-		if o.conn.out.Add(0, over, protocol.Header{Type: protocol.Data, Channel: ch, Op: o.id}, p[:n]) != nil {
+		if o.conn.out.Add(0, ended, protocol.Header{Type: protocol.Data, Channel: ch, Op: o.id}, p[:n]) != nil {
 			return false
 		}
 		if p = p[n:]; len(p) > 0 {

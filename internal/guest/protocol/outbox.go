@@ -13,7 +13,7 @@ const (
 	// outboxBulk is the size of pending bulk frames from which AddBulk blocks.
 	outboxBulk = 128 << 10
 	// outboxShare is how many bytes of bulk frames one write has at most, unless its
-	// first one is larger. Other frames wait behind one share, and what the pipe holds.
+	// first one is larger. Other frames wait for at most one share and for what is already in the pipe.
 	outboxShare = HeaderSize + MaxDialFrame
 	// outboxMax bounds the pending output. Frames that do not wait are small, so
 	// reaching it means that the peer has stopped reading.
@@ -30,8 +30,8 @@ var (
 )
 
 // Outbox batches the frames of all operations: frames added during a write go out
-// together in the next one. Bulk frames are those of transfers: they keep their order
-// among themselves, but other frames overtake them. All methods may be called
+// together in the next one. Bulk frames are those of dials (connections of programs):
+// they keep their order among themselves, but other frames overtake them. All methods may be called
 // concurrently.
 type Outbox struct {
 	w    io.Writer

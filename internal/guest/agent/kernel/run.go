@@ -81,8 +81,8 @@ func (k *Kernel) Run(ctx context.Context, req Request, sink Sink) (Result, error
 		res.OK, res.Error = d.OK, d.Error
 		res.Dropped += max(d.Dropped, 0)
 		if !d.OK && stopped == "" && ctx.Err() != nil {
-			// The code ended with the error of a call that the cancellation ended,
-			// before the interrupt.
+			// The code ended, before the interrupt, with the error of a call to the host that
+			// the cancellation ended.
 			res.Stopped = "cancelled"
 		}
 	case errors.Is(err, errMalformed):
@@ -96,7 +96,7 @@ func (k *Kernel) Run(ctx context.Context, req Request, sink Sink) (Result, error
 	return res, nil
 }
 
-// done is the payload of a D message.
+// done is the payload of a msgDone message.
 type done struct {
 	Run     uint32             `json:"run"`
 	OK      bool               `json:"ok"`
@@ -121,7 +121,7 @@ func (k *Kernel) converse(req Request, guard *runGuard) (_ done, empty bool, err
 			k.tools, script = true, toolsScript(k.language)
 		}
 		msg = append(command(cmdTools, req.Tools, []byte{0}, script), msg...)
-	case k.tools: // the library of an earlier run is still there, and says why a call fails
+	case k.tools: // the script of an earlier run, which offers the tools, is still there, and says why a call fails
 		msg = append(command(cmdTools, []byte("null"), []byte{0}), msg...)
 	}
 	if len(req.Network) > 0 {
@@ -179,8 +179,8 @@ func (k *Kernel) converse(req Request, guard *runGuard) (_ done, empty bool, err
 
 // await waits until the kernel sends something, and reports whether it did and whether
 // the output pipes are empty. It returns early when one of them is not, when input is
-// readable, and at the given time. The runtime does not know that this thread waits,
-// see package rawio, and gets it back after maxBlock at the latest.
+// readable, and at the given time. The Go runtime cannot see this wait (package rawio
+// says why), which lasts at most maxBlock.
 func (k *Kernel) await(input int, until time.Time) (ready, empty bool) {
 	k.outMu.Lock()
 	events, raw := k.events, [2]int{k.raw[0].fd, k.raw[1].fd}
