@@ -84,19 +84,22 @@ func Bind(fs *pflag.FlagSet, groups ...string) {
 }
 
 // GroupTitles returns the headings of the setting groups in the order of the
-// documentation, and the names of the settings below each.
-func GroupTitles() (titles []string, names map[string][]string) {
+// documentation, and the names of the settings below each. The caller must not change them.
+func GroupTitles() (titles []string, names map[string][]string) { return groups() }
+
+// groups runs once: each command of the program asks for the groups.
+var groups = sync.OnceValues(func() (titles []string, names map[string][]string) {
 	names = map[string][]string{}
 	for _, g := range groupTitles {
 		titles = append(titles, g.title)
-		for _, k := range Keys() {
+		for _, k := range parsedKeys() {
 			if k.Group == g.group {
 				names[g.title] = append(names[g.title], k.Name)
 			}
 		}
 	}
 	return titles, names
-}
+})
 
 // shownDefault returns the default for the help: durations have a unit.
 func (k Key) shownDefault() string {

@@ -1,6 +1,7 @@
 package image
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -110,7 +111,7 @@ func (s *skeleton) describe() string {
 		lines = append(lines, fmt.Sprintf("link %q %q", p, to))
 	}
 	for p, content := range s.files {
-		lines = append(lines, fmt.Sprintf("file %q %s", p, hashKey(content)))
+		lines = append(lines, fmt.Sprintf("file %q %x", p, sha256.Sum256([]byte(content))))
 	}
 	slices.Sort(lines)
 	for _, b := range s.binds {

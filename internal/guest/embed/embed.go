@@ -3,12 +3,12 @@
 package embed
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -37,7 +37,7 @@ func embeddedName() string { return "bin/guest-linux-" + runtime.GOARCH }
 // processes that share dir write it once, and it never changes under a guest that
 // runs it. Without an embedded agent, Install returns the running program.
 func Install(dir string) (engine.Program, error) {
-	b, err := bin.ReadFile(embeddedName())
+	agent, err := bin.Open(embeddedName())
 	if errors.Is(err, fs.ErrNotExist) {
 		exe, err := os.Executable()
 		if err != nil {
@@ -48,7 +48,8 @@ func Install(dir string) (engine.Program, error) {
 	if err != nil {
 		return engine.Program{}, fmt.Errorf("read embedded agent: %w", err)
 	}
-	path, err := install(dir, b)
+	defer agent.Close()
+	path, err := install(dir, agent.(io.ReadSeeker)) // as package embed documents
 	if err != nil {
 		return engine.Program{}, fmt.Errorf("install agent: %w", err)
 	}
@@ -71,16 +72,33 @@ func Find(dir, sum string) (engine.Program, bool) {
 // maxAgent bounds the size of an agent: ten times today's.
 const maxAgent = 64 << 20
 
-// readAgent reads an installed agent.
-func readAgent(path string) ([]byte, error) {
+// sumInstalled returns the SHA-256 of an installed agent in hex.
+func sumInstalled(path string) (string, error) {
 	info, err := os.Lstat(path)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	if info.Mode().Perm() != 0o755 {
-		return nil, fmt.Errorf("%s has mode %v", path, info.Mode())
+		return "", fmt.Errorf("%s has mode %v", path, info.Mode())
 	}
-	return owned.ReadFile(path, maxAgent)
+	if info.Size() > maxAgent {
+		return "", fmt.Errorf("%s has %d bytes", path, info.Size())
+	}
+	f, err := owned.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	return sumOf(io.LimitReader(f, maxAgent))
+}
+
+// sumOf returns the SHA-256 of what r reads in hex. It does not hold the content in memory.
+func sumOf(r io.Reader) (string, error) {
+	h := sha256.New()
+	if _, err := io.Copy(h, r); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
 // sums are the agents that Find has verified, by path: a summed each. There is one for
@@ -105,27 +123,35 @@ func verified(path, sum string) bool {
 			return k.sum == sum
 		}
 	}
-	b, err := readAgent(path)
+	have, err := sumInstalled(path)
 	if err != nil {
 		return false
 	}
-	have := sha256.Sum256(b)
-	known := summed{info, hex.EncodeToString(have[:])}
-	sums.Store(path, known)
-	return known.sum == sum
+	sums.Store(path, summed{info, have})
+	return have == sum
 }
 
-func install(dir string, b []byte) (string, error) {
-	sum := sha256.Sum256(b)
-	path := filepath.Join(dir, "guest-"+hex.EncodeToString(sum[:8]))
+func install(dir string, agent io.ReadSeeker) (string, error) {
+	sum, err := sumOf(agent)
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "guest-"+sum[:16])
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
 	if err := owned.Dir(dir); err != nil {
 		return "", err
 	}
-	if have, err := readAgent(path); err == nil && bytes.Equal(have, b) {
+	if have, err := sumInstalled(path); err == nil && have == sum {
 		return path, nil
 	}
-	return path, syncfile.Replace(path, b, 0o755)
+	if _, err := agent.Seek(0, io.SeekStart); err != nil {
+		return "", err
+	}
+	content, err := io.ReadAll(agent)
+	if err != nil {
+		return "", err
+	}
+	return path, syncfile.Replace(path, content, 0o755)
 }

@@ -1,6 +1,7 @@
 package embed
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -19,19 +20,19 @@ func TestInstall_WritesTheAgentOnceAndReplacesATruncatedOne(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			path, err := install(dir, b)
+			path, err := install(dir, bytes.NewReader(b))
 			if err != nil || filepath.Dir(path) != dir {
 				t.Errorf("got %q, %v", path, err)
 			}
 		})
 	}
 	wg.Wait()
-	path, err := install(dir, b)
+	path, err := install(dir, bytes.NewReader(b))
 	if err != nil {
 		t.Fatal(err)
 	}
 	before, _ := os.Stat(path)
-	if _, err := install(dir, b); err != nil {
+	if _, err := install(dir, bytes.NewReader(b)); err != nil {
 		t.Fatal(err)
 	}
 	if after, _ := os.Stat(path); !os.SameFile(before, after) || after.Mode().Perm() != 0o755 {
@@ -41,7 +42,7 @@ func TestInstall_WritesTheAgentOnceAndReplacesATruncatedOne(t *testing.T) {
 	if err := os.Truncate(path, 3); err != nil {
 		t.Fatal(err)
 	}
-	if path, err = install(dir, b); err != nil {
+	if path, err = install(dir, bytes.NewReader(b)); err != nil {
 		t.Fatal(err)
 	}
 	if got, _ := os.ReadFile(path); string(got) != string(b) {
@@ -65,14 +66,14 @@ func TestInstall_WritesTheAgentOnceAndReplacesATruncatedOne(t *testing.T) {
 func TestInstall_ReplacesAnAgentOfTheSameSize(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "agents")
 	b := []byte("#!/bin/sh\nexit 7\n")
-	path, err := install(dir, b)
+	path, err := install(dir, bytes.NewReader(b))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(path, []byte("#!/bin/sh\nexit 8\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := install(dir, b); err != nil {
+	if _, err := install(dir, bytes.NewReader(b)); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := os.ReadFile(path); err != nil || string(got) != string(b) {
@@ -82,7 +83,7 @@ func TestInstall_ReplacesAnAgentOfTheSameSize(t *testing.T) {
 	if err := os.Chmod(dir, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := install(dir, b); !errors.Is(err, owned.ErrUnsafe) {
+	if _, err := install(dir, bytes.NewReader(b)); !errors.Is(err, owned.ErrUnsafe) {
 		t.Errorf("in a directory that everybody can write: %v", err)
 	}
 }
@@ -91,7 +92,7 @@ func TestInstall_ReplacesAnAgentOfTheSameSize(t *testing.T) {
 func TestFind(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "agents")
 	b := []byte("#!/bin/sh\nexit 7\n")
-	path, err := install(dir, b)
+	path, err := install(dir, bytes.NewReader(b))
 	if err != nil {
 		t.Fatal(err)
 	}
