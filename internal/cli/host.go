@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/engine/hostdisk"
 	"github.com/glovebox-dev/glovebox/internal/box"
@@ -197,14 +199,19 @@ func (h *host) open(ctx context.Context, cfg *config.Config, progress func(strin
 
 // openHere completes the maker for boxes that run on this machine.
 func (h *host) openHere(ctx context.Context, cfg *config.Config, progress func(string)) (err error) {
-	if h.image, err = openImage(ctx, cfg, progress); err != nil {
+	var agent errgroup.Group // hashes the agent while this goroutine looks at interpreters
+	agent.Go(func() (err error) {
+		if h.maker.Agent, err = embed.Install(filepath.Join(cfg.StateDir, "agent")); err != nil {
+			return fmt.Errorf("install the agent: %w", err)
+		}
+		return nil
+	})
+	h.image, err = openImage(ctx, cfg, progress)
+	if err := errors.Join(err, agent.Wait()); err != nil {
 		return err
 	}
 	if err := h.image.Remember(cfg.StateDir); err != nil {
 		h.log.Warn("boxes will not wake with this toolchain once another is chosen", logkey.Error, err)
-	}
-	if h.maker.Agent, err = embed.Install(filepath.Join(cfg.StateDir, "agent")); err != nil {
-		return fmt.Errorf("install the agent: %w", err)
 	}
 	return nil
 }
