@@ -53,13 +53,13 @@ type Policy struct {
 	Owners func() map[string]string
 }
 
-// Gauge is an engine whose guests write to a file system of this host.
-type Gauge interface {
+// Engine is an engine whose guests write to a file system of this host.
+type Engine interface {
 	// Disk describes the file system.
 	Disk() (Use, error)
-	// Held returns, by id, how many bytes of room the end of each guest of this process
+	// Reclaimable returns, by id, how many bytes of room the end of each guest of this process
 	// would free.
-	Held() map[string]int64
+	Reclaimable() map[string]int64
 	// Unreserve gives up what is reserved for the guests of this process, which are all
 	// about to end, so that their snapshots can take it.
 	Unreserve()

@@ -180,9 +180,9 @@ func (l *lifecycle) evictForDisk(ctx context.Context, b *Box, cause error) bool 
 // not be written.
 func (l *lifecycle) takeDiskVictims(b *Box, cause error) (leaving []<-chan struct{}) {
 	full, _ := errors.AsType[*hostdisk.FullError](cause)
-	var held map[string]int64
-	if gauge, ok := engine.As[hostdisk.Gauge](l.parts.Machines.Engine); ok && full != nil {
-		held = gauge.Held()
+	var reclaimable map[string]int64
+	if disk, ok := engine.As[hostdisk.Engine](l.parts.Machines.Engine); ok && full != nil {
+		reclaimable = disk.Reclaimable()
 	}
 	l.reg.mu.Lock()
 	defer l.reg.mu.Unlock()
@@ -190,8 +190,8 @@ func (l *lifecycle) takeDiskVictims(b *Box, cause error) (leaving []<-chan struc
 		return nil
 	}
 	var victims []*Box
-	if held != nil {
-		victims = l.reg.planDiskLocked(b, full, held)
+	if reclaimable != nil {
+		victims = l.reg.planDiskLocked(b, full, reclaimable)
 	} else if v := l.reg.anyVictimLocked(b); v != nil {
 		victims = []*Box{v}
 	}
@@ -208,12 +208,12 @@ func evictableForLocked(b *Box) func(*Box) bool {
 }
 
 // planDiskLocked chooses the boxes to evict so that the disk has room for b; none if they
-// would not suffice. held is what the end of each guest frees.
-func (r *registry) planDiskLocked(b *Box, full *hostdisk.FullError, held map[string]int64) (victims []*Box) {
+// would not suffice. reclaimable is what the end of each guest frees.
+func (r *registry) planDiskLocked(b *Box, full *hostdisk.FullError, reclaimable map[string]int64) (victims []*Box) {
 	has := map[Owner]int{b.key.owner: int(full.Need)}
 	var idle []*Box
 	for _, o := range r.boxes {
-		bytes := held[o.guestID]
+		bytes := reclaimable[o.guestID]
 		has[o.key.owner] += int(bytes)
 		// It has no guest yet, but is about to take space. Later starts do not count; else
 		// many simultaneous starts would keep each other from any space.
@@ -232,14 +232,14 @@ func (r *registry) planDiskLocked(b *Box, full *hostdisk.FullError, held map[str
 		}
 		victims = append(victims, v)
 		idle = slices.DeleteFunc(idle, func(o *Box) bool { return o == v })
-		has[v.key.owner] -= int(held[v.guestID])
-		missing -= held[v.guestID]
+		has[v.key.owner] -= int(reclaimable[v.guestID])
+		missing -= reclaimable[v.guestID]
 	}
 	return slices.DeleteFunc(victims, func(v *Box) bool { // what the last one has made superfluous
-		if missing+held[v.guestID] > 0 {
+		if missing+reclaimable[v.guestID] > 0 {
 			return false
 		}
-		missing += held[v.guestID]
+		missing += reclaimable[v.guestID]
 		return true
 	})
 }

@@ -267,7 +267,7 @@ func (l *lifecycle) recordInFleet(ctx context.Context, op string, b *Box, guest 
 	}
 	for _, g := range found {
 		if n, ok := parseFleetRecord(g.Text); ok && n.key() == b.key && g.State.ID != guest {
-			return errElsewhere
+			return errIDTaken
 		}
 	}
 	return nil
@@ -299,7 +299,7 @@ func (f *machineFactory) adopt(ctx context.Context, b *Box) (made startedMachine
 		if findErr != nil {
 			return made, findErr
 		}
-		err = errElsewhere
+		err = errIDTaken
 		for _, g := range now {
 			if g.State.ID == from.State.ID && g.Server == from.Server {
 				guest, err = f.parts.Fleet.Adopt(ctx, g)
@@ -307,7 +307,7 @@ func (f *machineFactory) adopt(ctx context.Context, b *Box) (made startedMachine
 		}
 	}
 	if errors.Is(err, fleet.ErrChanged) || errors.Is(err, engine.ErrExists) {
-		err = errElsewhere // or this server is still freeing it
+		err = errIDTaken // or this server is still freeing it
 	}
 	if err != nil {
 		return made, err

@@ -28,10 +28,10 @@ const (
 var (
 	errEnded     = errors.New("the box has ended")
 	errAbandoned = errors.New("no caller waits for it any more")
-	// errElsewhere ends the start of a box whose id another server has given to a box
+	// errIDTaken ends the start of a box whose id another server has given to a box
 	// at the same time. Each of the two makes its record first and looks for the
 	// other's then, so that at most one of them goes on.
-	errElsewhere = errors.New("another server has a box of that id")
+	errIDTaken = errors.New("another server has a box of that id")
 )
 
 // lifecycle starts boxes, watches them, takes them out of memory and ends them.
@@ -106,7 +106,7 @@ func (l *lifecycle) start(op string, b *Box) {
 		if b.chosen {
 			var elsewhere bool
 			if elsewhere, err = l.records.leasedElsewhere(op, b.key); elsewhere {
-				err = errElsewhere
+				err = errIDTaken
 			}
 		}
 	}
@@ -140,7 +140,7 @@ func (l *lifecycle) start(op string, b *Box) {
 	}
 	l.reg.mu.Unlock()
 
-	if tomb == nil && !refused && !errors.Is(err, errAbandoned) && !errors.Is(err, errClosed) && !errors.Is(err, errElsewhere) {
+	if tomb == nil && !refused && !errors.Is(err, errAbandoned) && !errors.Is(err, errClosed) && !errors.Is(err, errIDTaken) {
 		l.observe(b, EventStart, made.source, time.Since(begun), true)
 		l.log.Error("box did not start", logkey.Guest, b.guestID, logkey.Kind, b.key.kind, logkey.Box, b.key.id, logkey.Source, made.source, logkey.Error, err)
 	}

@@ -123,8 +123,8 @@ func (m *Manager) Close(ctx context.Context) error {
 			err = fmt.Errorf("close: %d calls were cut off: %w", n, context.Cause(ctx))
 		}
 	}
-	if gauge, ok := engine.As[hostdisk.Gauge](m.parts.Machines.Engine); ok {
-		gauge.Unreserve() // boxes can be written there
+	if disk, ok := engine.As[hostdisk.Engine](m.parts.Machines.Engine); ok {
+		disk.Unreserve() // boxes can be written there
 	}
 	m.reg.mu.Lock()
 	if m.reg.phase < phaseClosed {

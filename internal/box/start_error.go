@@ -19,9 +19,9 @@ func (l *lifecycle) startErrorLocked(op string, b *Box, err error) error {
 		return &Error{Code: CodeNotReady, Op: op, Msg: "The server is not ready: it is shutting down"}
 	case errors.Is(err, errAbandoned):
 		return b.cancelled(op, err)
-	case errors.Is(err, errElsewhere) && l.parts.Fleet != nil:
+	case errors.Is(err, errIDTaken) && l.parts.Fleet != nil:
 		return b.key.heldElsewhere(op)
-	case errors.Is(err, errElsewhere):
+	case errors.Is(err, errIDTaken):
 		return b.key.held(op)
 	case CodeOf(err) == CodeNotReady:
 		return err

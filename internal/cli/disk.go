@@ -66,11 +66,11 @@ func (h *host) reservedDisk() int64 { return h.diskUse().Reserved }
 
 // diskUse describes the disk that boxes write to; zero if the engine uses none.
 func (h *host) diskUse() hostdisk.Use {
-	gauge, ok := engine.As[hostdisk.Gauge](h.engine)
+	disk, ok := engine.As[hostdisk.Engine](h.engine)
 	if !ok {
 		return hostdisk.Use{}
 	}
-	use, err := gauge.Disk()
+	use, err := disk.Disk()
 	if err != nil {
 		return hostdisk.Use{} // the next start of a box reports it
 	}

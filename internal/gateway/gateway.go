@@ -275,7 +275,7 @@ func (g *Gateway) Register(s *mcp.Server) {
 // client messages that concern all servers.
 func (g *Gateway) Middleware(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
-		g.observe(method, req)
+		g.recordNotice(method, req)
 		list := strings.HasSuffix(method, "/list")
 		if list {
 			g.recompare(ctx)
@@ -326,8 +326,8 @@ func (g *Gateway) hasPrompt(name string) bool {
 	return g.prompts.has(name)
 }
 
-// observe records client messages that concern all servers.
-func (g *Gateway) observe(method string, req mcp.Request) {
+// recordNotice records messages of the client that concern all servers.
+func (g *Gateway) recordNotice(method string, req mcp.Request) {
 	switch r := req.(type) {
 	case *mcp.ServerRequest[*mcp.SetLoggingLevelParams]:
 		if r.Params != nil {

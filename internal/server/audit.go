@@ -150,7 +150,7 @@ func (s *Server) auditCall(c *caller, tool string, record *tools.Record, start t
 			how = outcomeRefused
 		}
 	}
-	s.opts.Audit.Info("call", withOmitted(omitted, logkey.Who, c.who(s.opts.Auth != nil), logkey.Tool, tool, logkey.Box, record.Box(), logkey.Outcome, string(how),
+	s.opts.Audit.Info("call", withOmitted(omitted, logkey.Who, c.displayName(s.opts.Auth != nil), logkey.Tool, tool, logkey.Box, record.Box(), logkey.Outcome, string(how),
 		logkey.Code, code, logkey.DurationMS, time.Since(start).Milliseconds(), logkey.Remote, c.remote, logkey.Request, c.request)...)
 }
 
@@ -186,7 +186,7 @@ func (s *Server) auditRefusal(r *http.Request, reason string) {
 		return
 	}
 	if omitted, ok := s.refusedLines.Allow(refusalKey{c.rateKey, reason}); ok {
-		s.opts.Audit.Warn("refused", withOmitted(omitted, logkey.Who, c.who(s.opts.Auth != nil), logkey.Reason, reason, logkey.Method, plainWord(r.Method),
+		s.opts.Audit.Warn("refused", withOmitted(omitted, logkey.Who, c.displayName(s.opts.Auth != nil), logkey.Reason, reason, logkey.Method, plainWord(r.Method),
 			logkey.Remote, c.remote, logkey.Request, c.request)...)
 	}
 }

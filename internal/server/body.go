@@ -49,27 +49,27 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) (body []byte, 
 		refuse(tooLarge)
 		return nil, nil, false
 	}
-	held := int64(0)
-	free := func() { s.bodies.give(p, held) }
+	reserved := int64(0)
+	free := func() { s.bodies.give(p, reserved) }
 	defer func() {
 		if !ok {
 			free()
 		}
 	}()
-	// hold reserves memory for a body of the given size.
-	hold := func(size int64) bool {
-		if size <= smallBody || size <= held {
+	// reserve takes memory for a body of the given size.
+	reserve := func(size int64) bool {
+		if size <= smallBody || size <= reserved {
 			return true
 		}
-		e := s.bodies.take(p, size-held)
+		e := s.bodies.take(p, size-reserved)
 		if e != noExcess {
 			refuse(func() { s.refuseExcess(w, r, nil, e, "Too many large requests") })
 			return false
 		}
-		held = size
+		reserved = size
 		return true
 	}
-	if !hold(r.ContentLength) {
+	if !reserve(r.ContentLength) {
 		return nil, nil, false
 	}
 	_ = rc.SetReadDeadline(time.Now().Add(s.opts.Limits.Upload)) // not every writer has one
@@ -95,7 +95,7 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) (body []byte, 
 		case n < part:
 			_ = rc.SetReadDeadline(time.Time{})
 			return buf.Bytes(), free, true
-		case !hold(min(2*int64(buf.Len()), limit)):
+		case !reserve(min(2*int64(buf.Len()), limit)):
 			return nil, nil, false
 		}
 	}

@@ -35,13 +35,13 @@ func (c *caller) owner() string {
 	return c.id.Owner
 }
 
-// who names the caller for people: the owner, "local" without authentication, or
+// displayName names the caller for people: the owner, "local" without authentication, or
 // "unknown" if authentication failed.
-func (c *caller) who(asked bool) string {
+func (c *caller) displayName(authenticates bool) string {
 	switch {
 	case c.id != nil:
 		return c.id.Owner
-	case asked && c != stdioCaller:
+	case authenticates && c != stdioCaller:
 		return "unknown"
 	}
 	return "local"

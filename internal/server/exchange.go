@@ -84,7 +84,7 @@ func (s *Server) exchange(w http.ResponseWriter, r *http.Request, m *postBody, t
 		if cl := calls[i]; cl != nil {
 			cl.message = message.(*jsonrpc.Request)
 			cl.message.Extra = cl.extra(r.Header)
-		} else if !c.observe(callerIn(r), message) {
+		} else if !c.intercept(callerIn(r), message) {
 			continue
 		}
 		if !c.deliver(message) {
@@ -227,18 +227,18 @@ func (cl *call) extra(h http.Header) *mcp.RequestExtra {
 // session has ended.
 func (sess *mcpSession) deliverAll(from *caller, messages []jsonrpc.Message) bool {
 	for _, message := range messages {
-		if sess.conn.observe(from, message) && !sess.conn.deliver(message) {
+		if sess.conn.intercept(from, message) && !sess.conn.deliver(message) {
 			return false
 		}
 	}
 	return !sess.conn.ended()
 }
 
-// observe prepares a notification for the SDK, and reports whether the SDK gets the message.
-// If it is notifications/cancelled, observe cancels the call that it names: of the session, or
+// intercept prepares a notification for the SDK, and reports whether the SDK gets the message.
+// If it is notifications/cancelled, intercept cancels the call that it names: of the session, or
 // without one of the same POST. The SDK would cancel by the id, some time after it has read the
 // notification, and so perhaps a later call with the same id.
-func (c *conn) observe(from *caller, message jsonrpc.Message) bool {
+func (c *conn) intercept(from *caller, message jsonrpc.Message) bool {
 	n, ok := message.(*jsonrpc.Request)
 	if !ok {
 		return true

@@ -113,7 +113,7 @@ func TestCall_KeepsPlaceWithoutClient(t *testing.T) {
 func TestTask_KeepsPlaceOfCall(t *testing.T) {
 	release, started := make(chan struct{}), make(chan struct{}, 1)
 	s, url := serve(t, func(o *Options) {
-		o.Limits.Calls, o.Limits.Tasks.Patience = 1, time.Millisecond
+		o.Limits.Calls, o.Limits.Tasks.AnswerWait = 1, time.Millisecond
 		o.Extend.Tools = slowTask(release, started)
 	})
 	c := &taskClient{tb: t, url: url}

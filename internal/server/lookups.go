@@ -88,7 +88,7 @@ func (l *lookups) begin(account, server string) (known bool, others <-chan struc
 }
 
 // ask asks the fleet. Other requests may wait for the answer, so it does not depend on the
-// patience of this client.
+// deadline of this client.
 func (l *lookups) ask(ctx context.Context, f fleet.Fleet, server string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookupFor)
 	defer cancel()

@@ -12,7 +12,7 @@
 //     refuse.go. auth.go authenticates by package auth, and caller.go has the result.
 //   - Requests of the endpoint: post.go, get.go and delete.go. body.go reads a body, classify.go
 //     parses its envelopes, route.go chooses how it is served, and exchange.go serves it.
-//   - Calls: calls.go has those in flight, fastpath.go those that bypass the SDK's session, and
+//   - Calls: calls.go has those in flight, direct.go those that bypass the SDK's session, and
 //     answer.go delivers their answers. conn.go connects the others to the SDK. Package tasks
 //     has the calls that continue without their request.
 //   - Sessions: session.go has them, stream.go the streams of their messages, response.go writes

@@ -165,9 +165,9 @@ func (ss *sessions) expire(s *mcpSession) {
 	}
 }
 
-// hold finds a session of an account and keeps it from expiring until release is called.
+// acquire finds a session of an account and keeps it from expiring until release is called.
 // foreign reports that the session is another account's.
-func (ss *sessions) hold(id string, p account) (s *mcpSession, release func(), foreign bool) {
+func (ss *sessions) acquire(id string, p account) (s *mcpSession, release func(), foreign bool) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	if s = ss.live[id]; s == nil || s.account != p {
@@ -254,7 +254,7 @@ func (s *Server) closeSession(sess *mcpSession, cause error) {
 // holdSession finds the session that a request names. It refuses the request if there is
 // no such session, or it belongs to another account.
 func (s *Server) holdSession(w http.ResponseWriter, r *http.Request, id json.RawMessage) (sess *mcpSession, release func(), ok bool) {
-	sess, release, foreign := s.sessions.hold(r.Header.Get(headerSession), callerIn(r).account())
+	sess, release, foreign := s.sessions.acquire(r.Header.Get(headerSession), callerIn(r).account())
 	if sess != nil {
 		return sess, release, true
 	}

@@ -196,7 +196,7 @@ func TestTasks_RunInBoxes(t *testing.T) {
 func TestTasks_OlderClientSeesNone(t *testing.T) {
 	release, started := make(chan struct{}, 1), make(chan struct{}, 1)
 	_, url := serve(t, func(o *Options) {
-		o.Limits.Tasks.Patience = time.Millisecond
+		o.Limits.Tasks.AnswerWait = time.Millisecond
 		o.Extend.Tools = slowTask(release, started)
 	})
 	h, body := modernCall(1, "slow", "{}")
@@ -242,7 +242,7 @@ func slowTask(release <-chan struct{}, started chan<- struct{}) []Tool {
 func TestTasks_FinishAtShutdown(t *testing.T) {
 	release, started := make(chan struct{}), make(chan struct{}, 2)
 	s, url := serve(t, func(o *Options) {
-		o.Limits.Tasks.Patience = time.Millisecond
+		o.Limits.Tasks.AnswerWait = time.Millisecond
 		o.Extend.Tools = slowTask(release, started)
 	})
 	c := &taskClient{tb: t, url: url}
@@ -278,7 +278,7 @@ func TestTasks_FinishAtShutdown(t *testing.T) {
 // TestTasks_OverStdio: tasks work over stdio and end with the client.
 func TestTasks_OverStdio(t *testing.T) {
 	started := make(chan struct{}, 1)
-	s := New(Options{Limits: Limits{Tasks: tasks.Limits{Patience: time.Millisecond}}, Extend: Extension{Tools: slowTask(nil, started)}})
+	s := New(Options{Limits: Limits{Tasks: tasks.Limits{AnswerWait: time.Millisecond}}, Extend: Extension{Tools: slowTask(nil, started)}})
 	in, toServer := io.Pipe()
 	fromServer, out := io.Pipe()
 	ended := make(chan error, 1)

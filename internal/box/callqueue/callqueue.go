@@ -35,9 +35,9 @@ func New(width, maxQueue int) *Queue { return &Queue{free: width, maxQueue: maxQ
 // SetParked says whether the call that is in waits for a person.
 func (q *Queue) SetParked(parked bool) { q.parked.set(parked) }
 
-// Patience is how long a caller waits for a parked call: a person who sits at the client
+// MaxParkedWait is how long a caller waits for a parked call: a person who sits at the client
 // may answer at once, and some clients answer by themselves.
-const Patience = time.Second
+const MaxParkedWait = time.Second
 
 // Enter returns nil when the caller is in, which must then call Leave. It returns
 // ErrFull at once, or the cause of ctx, or ErrEnded when dead is closed, or ErrParked
@@ -53,16 +53,16 @@ func (q *Queue) Enter(ctx context.Context, dead <-chan struct{}) error {
 		q.mu.Unlock()
 		return ErrFull
 	}
-	turn := make(chan struct{})
-	q.queue = append(q.queue, turn)
+	admitted := make(chan struct{})
+	q.queue = append(q.queue, admitted)
 	q.mu.Unlock()
 
-	err := q.wait(ctx, turn, dead)
+	err := q.wait(ctx, admitted, dead)
 	if err == nil {
 		return nil
 	}
 	q.mu.Lock()
-	i := slices.Index(q.queue, turn)
+	i := slices.Index(q.queue, admitted)
 	if i >= 0 {
 		q.queue = slices.Delete(q.queue, i, i+1)
 	}
@@ -73,11 +73,11 @@ func (q *Queue) Enter(ctx context.Context, dead <-chan struct{}) error {
 	return err
 }
 
-// wait waits until turn is closed.
-func (q *Queue) wait(ctx context.Context, turn, dead <-chan struct{}) error {
+// wait waits until admitted is closed.
+func (q *Queue) wait(ctx context.Context, admitted, dead <-chan struct{}) error {
 	for {
 		select {
-		case <-turn:
+		case <-admitted:
 			return nil
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -85,20 +85,20 @@ func (q *Queue) wait(ctx context.Context, turn, dead <-chan struct{}) error {
 			return ErrEnded
 		case <-q.parked.opened():
 		}
-		patience := time.NewTimer(Patience)
+		timeout := time.NewTimer(MaxParkedWait)
 		select {
-		case <-turn:
-			patience.Stop()
+		case <-admitted:
+			timeout.Stop()
 			return nil
 		case <-ctx.Done():
-			patience.Stop()
+			timeout.Stop()
 			return context.Cause(ctx)
 		case <-dead:
-			patience.Stop()
+			timeout.Stop()
 			return ErrEnded
 		case <-q.parked.closed():
-			patience.Stop()
-		case <-patience.C:
+			timeout.Stop()
+		case <-timeout.C:
 			return ErrParked
 		}
 	}

@@ -12,7 +12,7 @@ func TestEnter_Parked(t *testing.T) {
 	for name, tc := range map[string]struct {
 		parked time.Duration
 		want   error
-	}{"a quick answer": {Patience / 2, nil}, "no answer": {time.Hour, ErrParked}} {
+	}{"a quick answer": {MaxParkedWait / 2, nil}, "no answer": {time.Hour, ErrParked}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				q := New(1, 10)
@@ -30,7 +30,7 @@ func TestEnter_Parked(t *testing.T) {
 				err := q.Enter(t.Context(), nil)
 				took := time.Since(begun)
 				time.Sleep(2 * time.Hour) // the other call ends
-				if !errors.Is(err, tc.want) || err != nil && took != Patience || q.Waiting() != 0 {
+				if !errors.Is(err, tc.want) || err != nil && took != MaxParkedWait || q.Waiting() != 0 {
 					t.Errorf("got %v after %v, and %d wait", err, took, q.Waiting())
 				}
 			})

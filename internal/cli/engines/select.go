@@ -107,7 +107,7 @@ func Select(name string, o Options) error {
 }
 
 func selectKube(o Options) error {
-	s := kube.Settings{Context: o.KubeContext, Namespace: o.KubeNamespace, RuntimeClass: o.KubeRuntimeClass, Warm: o.KubeWarm, Program: o.Version, Address: o.KubePeerAddress}
+	s := kube.Settings{Context: o.KubeContext, Namespace: o.KubeNamespace, RuntimeClass: o.KubeRuntimeClass, Warm: o.KubeWarm, ProgramVersion: o.Version, Address: o.KubePeerAddress}
 	if err := s.Check(); err != nil {
 		return err
 	}

@@ -377,8 +377,8 @@ func (d *disk) worstLocked(use hostdisk.Use, owners map[string]string) *quota {
 	})
 }
 
-// held returns, by guest, how many bytes of room the end of the guest would free.
-func (d *disk) held() map[string]int64 {
+// reclaimable returns, by guest, how many bytes of room the end of the guest would free.
+func (d *disk) reclaimable() map[string]int64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	held := make(map[string]int64, len(d.quotas))

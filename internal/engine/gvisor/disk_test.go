@@ -379,7 +379,7 @@ func TestDisk_Held(t *testing.T) {
 	small, large := create(t, e, "small", spec), create(t, e, "large", spec)
 	small.ask(t, "shu head -c 1000000 /dev/zero > /tmp/file")
 	large.ask(t, "shu head -c 90000000 /dev/zero > /tmp/file")
-	held := e.Held()
+	held := e.Reclaimable()
 	if got := held["small"]; got != 40<<20 {
 		t.Errorf("the guest below its guarantee holds %d bytes, want %d", got, 40<<20)
 	}

@@ -69,7 +69,7 @@ var (
 	_ engine.Pauser      = (*Engine)(nil)
 	_ engine.Statser     = (*Engine)(nil)
 	_ engine.Snapshotter = (*Engine)(nil)
-	_ hostdisk.Gauge     = (*Engine)(nil)
+	_ hostdisk.Engine    = (*Engine)(nil)
 )
 
 // Open returns an engine. Enter must have returned in this process. The caller
@@ -251,13 +251,13 @@ func (e *Engine) call(verb, id string, f func(*guest) error) error {
 	return nil
 }
 
-// Disk describes the file system that guests write to. See hostdisk.Gauge.
+// Disk describes the file system that guests write to. See hostdisk.Engine.
 func (e *Engine) Disk() (hostdisk.Use, error) { return e.disk.use() }
 
-// Held returns how much disk space the end of each guest would free. See hostdisk.Gauge.
-func (e *Engine) Held() map[string]int64 { return e.disk.held() }
+// Reclaimable returns how much disk space the end of each guest would free. See hostdisk.Engine.
+func (e *Engine) Reclaimable() map[string]int64 { return e.disk.reclaimable() }
 
-// Unreserve gives up the reservations of disk space. See hostdisk.Gauge.
+// Unreserve gives up the reservations of disk space. See hostdisk.Engine.
 func (e *Engine) Unreserve() { e.disk.unreserve() }
 
 // Close destroys every guest and frees the engine's resources.

@@ -42,9 +42,9 @@ type Config struct {
 	// Warm is how many warm Pods each spec of KeepWarm has, in the whole namespace. Create
 	// takes them, whichever engine has made them. At most MaxWarm; 0: none.
 	Warm int
-	// Program is the version of the program. Engines of other versions take no warm Pods
+	// ProgramVersion is the version of this program. Engines of other versions take no warm Pods
 	// of this one, nor the other way around.
-	Program string
+	ProgramVersion string
 	// Address is where the servers of the namespace reach this one, see Engine.Fleet. The
 	// zero value: it shares its boxes with none.
 	Address netip.AddrPort
@@ -99,7 +99,7 @@ func Open(ctx context.Context, cfg Config) (*Engine, error) {
 		api:     kubeapi.New(cluster), place: cluster.Server.String(), namespace: cmp.Or(cfg.Namespace, cluster.Namespace),
 		class: cmp.Or(cfg.RuntimeClass, DefaultRuntimeClass), helper: cfg.Helper,
 		log: cfg.Log, set: guests.NewSet[*guest](), byID: make(map[string]*guest),
-		target: cfg.Warm, program: cfg.Program,
+		target: cfg.Warm, program: cfg.ProgramVersion,
 	}
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)

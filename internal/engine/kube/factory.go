@@ -30,9 +30,9 @@ type Settings struct {
 	Namespace    string // default: that of the context
 	RuntimeClass string // default: DefaultRuntimeClass
 	// HelperImage has the programs at HelperPath and AgentPath. Required to open the engine.
-	HelperImage *engine.Image
-	Warm        int    // Config.Warm
-	Program     string // Config.Program
+	HelperImage    *engine.Image
+	Warm           int    // Config.Warm
+	ProgramVersion string // Config.Program
 	// Address is Config.Address, as fleet.ParseAddress reads it; "": none.
 	Address string
 }
@@ -56,7 +56,7 @@ func Factory(s *Settings) engine.Factory {
 			e, err := Open(ctx, Config{
 				Cluster: kubeconfig.Options{Context: s.Context}, Namespace: s.Namespace, RuntimeClass: s.RuntimeClass,
 				Helper: engine.Program{Path: HelperPath, Image: s.HelperImage}, SweepEvery: cfg.SweepEvery, Log: cfg.Log,
-				Warm: s.Warm, Program: s.Program, Address: address,
+				Warm: s.Warm, ProgramVersion: s.ProgramVersion, Address: address,
 			})
 			if err != nil {
 				return nil, err // not a nil *Engine

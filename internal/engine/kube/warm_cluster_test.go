@@ -319,7 +319,7 @@ func TestWarm_PodsOfAnotherSpecAreNotTaken(t *testing.T) {
 	larger := c.warm()
 	larger.Limits.MemoryMB = 200
 	cold(e, "larger", larger)
-	cold(c.keeper(t, namespace, 1, func(cfg *kube.Config) { cfg.Program = "v0" }), "version", c.warm())
+	cold(c.keeper(t, namespace, 1, func(cfg *kube.Config) { cfg.ProgramVersion = "v0" }), "version", c.warm())
 	cold(c.keeper(t, namespace, 0, nil), "none", c.warm())
 
 	// A Pod with all the right labels, which runs something else on the node's kernel.

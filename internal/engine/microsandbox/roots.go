@@ -22,17 +22,17 @@ type roots struct {
 	dir string // for temporary files
 
 	mu    sync.Mutex
-	turns map[string]*turn // guarded by mu; by Root.Key
+	locks map[string]*rootLock // guarded by mu; by Root.Key
 }
 
-// turn lets one caller at a time prepare a root.
-type turn struct {
-	slot   chan struct{} // holds an element while somebody has the turn
-	loaded bool          // guarded by the turn
+// rootLock lets one caller at a time prepare a root.
+type rootLock struct {
+	sem    chan struct{} // holds an element while a caller has the lock
+	loaded bool          // guarded by sem
 }
 
 func newRoots(msb *client, dir string) *roots {
-	return &roots{msb: msb, dir: dir, turns: make(map[string]*turn)}
+	return &roots{msb: msb, dir: dir, locks: make(map[string]*rootLock)}
 }
 
 // reference returns the name of the image of a root. The key is valid.
@@ -53,10 +53,10 @@ func (r *roots) prepare(ctx context.Context, root *engine.Root) (image string, b
 		return "", nil, fmt.Errorf("root %s: %q is not a directory: %w", root.Key, tree.Dir, engine.ErrInvalid)
 	}
 	image = reference(root.Key)
-	t := r.turn(root.Key)
+	t := r.lock(root.Key)
 	select {
-	case t.slot <- struct{}{}:
-		defer func() { <-t.slot }()
+	case t.sem <- struct{}{}:
+		defer func() { <-t.sem }()
 	case <-ctx.Done():
 		return "", nil, context.Cause(ctx)
 	}
@@ -69,13 +69,13 @@ func (r *roots) prepare(ctx context.Context, root *engine.Root) (image string, b
 	return image, tree.Binds, nil
 }
 
-func (r *roots) turn(key string) *turn {
+func (r *roots) lock(key string) *rootLock {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	t := r.turns[key]
+	t := r.locks[key]
 	if t == nil {
-		t = &turn{slot: make(chan struct{}, 1)}
-		r.turns[key] = t
+		t = &rootLock{sem: make(chan struct{}, 1)}
+		r.locks[key] = t
 	}
 	return t
 }

@@ -59,7 +59,7 @@ type Stream struct {
 // link is a connection that the helper has accepted.
 type link struct {
 	conn     io.ReadWriteCloser
-	turn     podlink.Turn
+	gen      podlink.Generation
 	received uint64 // bytes of the session that the helper has received
 }
 
@@ -79,7 +79,7 @@ func Open(ctx context.Context, route Route) (*Stream, error) {
 
 // connect makes a connection and greets the helper.
 func (s *Stream) connect(ctx context.Context, again bool) (link, error) {
-	turn, err := s.session.Begin()
+	gen, err := s.session.Begin()
 	if err != nil {
 		return link{}, err
 	}
@@ -88,7 +88,7 @@ func (s *Stream) connect(ctx context.Context, again bool) (link, error) {
 		return link{}, err
 	}
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	err = podlink.Hello{Session: s.id, Resume: again, Received: turn.Received}.Write(conn)
+	err = podlink.Hello{Session: s.id, Resume: again, Received: gen.Received}.Write(conn)
 	var reply podlink.Reply
 	if err == nil {
 		reply, err = podlink.ReadReply(conn)
@@ -103,7 +103,7 @@ func (s *Stream) connect(ctx context.Context, again bool) (link, error) {
 		}
 		return link{}, fmt.Errorf("greet the helper in the guest: %w", err)
 	}
-	return link{conn, turn, reply.Received}, nil
+	return link{conn, gen, reply.Received}, nil
 }
 
 // run keeps the session connected until it ends, or until no connection succeeds for a
@@ -112,7 +112,7 @@ func (s *Stream) run(ctx context.Context, l link) {
 	var wait time.Duration
 	for {
 		began := time.Now()
-		err := s.session.Run(l.turn, l.conn, l.received)
+		err := s.session.Run(l.gen, l.conn, l.received)
 		if ctx.Err() != nil {
 			return
 		}

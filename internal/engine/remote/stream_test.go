@@ -56,21 +56,21 @@ func (h *helper) connect(context.Context, bool) (io.ReadWriteCloser, error) {
 			io.WriteString(theirs, *text)
 			return
 		}
-		turn, err := h.session.Begin()
+		gen, err := h.session.Begin()
 		if text := h.after.Load(); err == nil && text != nil {
-			if (podlink.Reply{Received: turn.Received}).Write(theirs) == nil {
+			if (podlink.Reply{Received: gen.Received}).Write(theirs) == nil {
 				io.WriteString(theirs, *text)
 			}
 			return
 		}
-		if err != nil || (podlink.Reply{Received: turn.Received}).Write(theirs) != nil {
+		if err != nil || (podlink.Reply{Received: gen.Received}).Write(theirs) != nil {
 			return
 		}
 		if h.lasts > 0 {
 			timer := time.AfterFunc(h.lasts, func() { theirs.Close() })
 			defer timer.Stop()
 		}
-		h.session.Run(turn, theirs, hello.Received)
+		h.session.Run(gen, theirs, hello.Received)
 	}()
 	return ours, nil
 }

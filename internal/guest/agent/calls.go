@@ -117,7 +117,7 @@ func (c *connection) openLocked(name protocol.Op, x any) (uint32, error) {
 		c.nextAgentOp += 2 // even numbers stay even when they wrap
 	}
 	id := c.nextAgentOp
-	if err := c.a.out.Put(c.epoch, protocol.Header{Type: protocol.Open, Op: id}, p); err != nil {
+	if err := c.a.out.AddNow(c.epoch, protocol.Header{Type: protocol.Open, Op: id}, p); err != nil {
 		return 0, err
 	}
 	c.nextAgentOp += 2
@@ -126,7 +126,7 @@ func (c *connection) openLocked(name protocol.Op, x any) (uint32, error) {
 
 // put sends a frame without waiting. A failure means that the connection has ended.
 func (c *hostCall) put(h protocol.Header, p []byte) {
-	c.conn.a.out.Put(c.conn.epoch, h, p)
+	c.conn.a.out.AddNow(c.conn.epoch, h, p)
 	c.conn.a.out.Wake()
 }
 

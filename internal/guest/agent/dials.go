@@ -95,7 +95,7 @@ func (c *connection) creditDials(n int) {
 	if c.uncredited < protocol.AllDialsWindow/4 {
 		return
 	}
-	c.a.out.Put(c.epoch, protocol.Header{Type: protocol.Credit}, binary.BigEndian.AppendUint32(nil, uint32(c.uncredited)))
+	c.a.out.AddNow(c.epoch, protocol.Header{Type: protocol.Credit}, binary.BigEndian.AppendUint32(nil, uint32(c.uncredited)))
 	c.a.out.Wake()
 	c.uncredited = 0
 }
@@ -157,7 +157,7 @@ func (d *hostDial) endWrite(h protocol.Header) {
 	if d.ended {
 		delete(c.dials, d.id)
 	}
-	c.a.out.PutBulk(c.epoch, h, nil) // a failure means that the connection has ended
+	c.a.out.AddBulkNow(c.epoch, h, nil) // a failure means that the connection has ended
 	c.a.out.Wake()
 }
 
@@ -182,7 +182,7 @@ func (d *hostDial) WriteTo(w io.Writer) (done int64, err error) {
 			credit += d.in.Consume(it)
 		}
 		if credit > 0 {
-			d.conn.a.out.Put(d.conn.epoch, protocol.Header{Type: protocol.Credit, Op: d.id}, binary.BigEndian.AppendUint32(nil, credit))
+			d.conn.a.out.AddNow(d.conn.epoch, protocol.Header{Type: protocol.Credit, Op: d.id}, binary.BigEndian.AppendUint32(nil, credit))
 			d.conn.a.out.Wake()
 		}
 		if len(items) > 0 {
@@ -239,7 +239,7 @@ func (c *connection) Lookup(ctx context.Context, name string) (protocol.LookupRe
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.lookups[id] == l { // the id is in use until End
-		c.a.out.Put(c.epoch, protocol.Header{Type: protocol.Cancel, Op: id}, nil)
+		c.a.out.AddNow(c.epoch, protocol.Header{Type: protocol.Cancel, Op: id}, nil)
 		c.a.out.Wake()
 	}
 	return l.res, context.Cause(ctx)

@@ -101,7 +101,7 @@ func (o *op) finish(result any, err error) {
 	delete(o.conn.ops, o.id)
 	o.conn.mu.Unlock()
 	out := o.conn.a.out
-	if out.Put(o.conn.epoch, protocol.Header{Type: protocol.End, Op: o.id}, payload) == nil {
+	if out.AddNow(o.conn.epoch, protocol.Header{Type: protocol.End, Op: o.id}, payload) == nil {
 		out.Flush() // a failed write ends the stream; its reader sees that
 	}
 }
@@ -233,7 +233,7 @@ func (o *op) Read(p []byte) (int, error) {
 func (o *op) credit(n uint32) error {
 	var b [4]byte
 	binary.BigEndian.PutUint32(b[:], n)
-	err := o.conn.a.out.Put(o.conn.epoch, protocol.Header{Type: protocol.Credit, Op: o.id}, b[:])
+	err := o.conn.a.out.AddNow(o.conn.epoch, protocol.Header{Type: protocol.Credit, Op: o.id}, b[:])
 	o.conn.a.out.Wake()
 	return err
 }

@@ -121,7 +121,7 @@ func (o *op) cancelOn(ctx context.Context) (stop func() bool) {
 // put sends a frame without waiting. If the guest does not read, it closes the
 // connection.
 func (o *op) put(h protocol.Header, p []byte) {
-	if err := o.conn.out.Put(0, h, p); errors.Is(err, protocol.ErrStuck) {
+	if err := o.conn.out.AddNow(0, h, p); errors.Is(err, protocol.ErrStuck) {
 		o.conn.end(fmt.Errorf("write to guest: %w", err))
 	}
 }
@@ -199,7 +199,7 @@ func (o *op) finish(ctx context.Context, out output, grace time.Duration, res an
 	var data []byte
 	var items []protocol.Item
 	var failed error // of out
-	var patience <-chan time.Time
+	var giveUp <-chan time.Time
 	cancelled := ctx.Done()
 	// take delivers everything received.
 	take := func() {
@@ -214,7 +214,7 @@ func (o *op) finish(ctx context.Context, out output, grace time.Duration, res an
 				failed = fmt.Errorf("%s: %w", o.name, o.conn.Err())
 			}
 			o.sendCancel()
-			patience = time.After(grace + cancelTime)
+			giveUp = time.After(grace + cancelTime)
 		}
 	}
 	for {
@@ -224,14 +224,14 @@ func (o *op) finish(ctx context.Context, out output, grace time.Duration, res an
 			continue
 		case <-cancelled:
 			cancelled = nil
-			patience = time.After(grace + cancelTime)
+			giveUp = time.After(grace + cancelTime)
 			continue
 		case <-o.end:
 			take() // output received before End
 			if failed == nil {
 				return o.result(ctx, res)
 			}
-		case <-patience:
+		case <-giveUp:
 			o.abandon()
 			if failed == nil {
 				failed = fmt.Errorf("%s: %w: %w", o.name, ErrNoAnswer, context.Cause(ctx))

@@ -58,38 +58,38 @@ func (s *server) handle(conn net.Conn) {
 	if err != nil {
 		return
 	}
-	session, turn, err := s.begin(hello)
-	reply := podlink.Reply{Superseded: err != nil, Received: turn.Received}
+	session, gen, err := s.begin(hello)
+	reply := podlink.Reply{Superseded: err != nil, Received: gen.Received}
 	if reply.Write(conn) != nil || err != nil {
 		return
 	}
 	conn.SetDeadline(time.Time{})
-	session.Run(turn, conn, hello.Received) // however it ends, the session waits for the next connection
+	session.Run(gen, conn, hello.Received) // however it ends, the session waits for the next connection
 }
 
 // begin returns the session of a connection: the current one, or a new one, which ends
 // the current one.
-func (s *server) begin(hello podlink.Hello) (*podlink.Session, podlink.Turn, error) {
+func (s *server) begin(hello podlink.Hello) (*podlink.Session, podlink.Generation, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if hello.Resume {
 		if s.current == nil || s.id != hello.Session {
-			return nil, podlink.Turn{}, podlink.ErrSuperseded
+			return nil, podlink.Generation{}, podlink.ErrSuperseded
 		}
-		turn, err := s.current.Begin()
-		return s.current, turn, err
+		gen, err := s.current.Begin()
+		return s.current, gen, err
 	}
 	if s.current != nil {
 		s.current.Close(podlink.ErrSuperseded)
 	}
 	streams, err := s.agent.Dial()
 	if err != nil {
-		return nil, podlink.Turn{}, err
+		return nil, podlink.Generation{}, err
 	}
 	session := podlink.NewSession()
 	s.id, s.current = hello.Session, session
 	go io.Copy(session, streams) // these end with the session or the agent
 	go io.Copy(streams, session)
-	turn, err := session.Begin()
-	return session, turn, err
+	gen, err := session.Begin()
+	return session, gen, err
 }

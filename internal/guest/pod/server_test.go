@@ -75,38 +75,38 @@ func roundTrip(t *testing.T, s *podlink.Session, text string) {
 func TestServer_ResumesAndSupersedes(t *testing.T) {
 	path := startEcho(t)
 	first, id := podlink.NewSession(), podlink.NewSessionID()
-	turn, _ := first.Begin()
+	gen, _ := first.Begin()
 	conn, reply, err := dial(t, path, podlink.Hello{Session: id})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan error, 2)
-	go func() { ended <- first.Run(turn, conn, reply.Received) }()
+	go func() { ended <- first.Run(gen, conn, reply.Received) }()
 	roundTrip(t, first, "one")
 	conn.Close()
 	<-ended
 	if _, err := first.Write([]byte("two")); err != nil { // waits for the next connection
 		t.Fatal(err)
 	}
-	turn, _ = first.Begin()
-	conn, reply, err = dial(t, path, podlink.Hello{Session: id, Resume: true, Received: turn.Received})
+	gen, _ = first.Begin()
+	conn, reply, err = dial(t, path, podlink.Hello{Session: id, Resume: true, Received: gen.Received})
 	if err != nil {
 		t.Fatal(err)
 	}
-	go func() { ended <- first.Run(turn, conn, reply.Received) }()
+	go func() { ended <- first.Run(gen, conn, reply.Received) }()
 	b := make([]byte, 3)
 	if _, err := io.ReadFull(first, b); err != nil || string(b) != "two" {
 		t.Fatalf("after the resumption the agent returned %q, %v", b, err)
 	}
 
 	second := podlink.NewSession()
-	turn, _ = second.Begin()
+	gen, _ = second.Begin()
 	conn, reply, err = dial(t, path, podlink.Hello{Session: podlink.NewSessionID()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	<-ended // the first one's connection
-	go second.Run(turn, conn, reply.Received)
+	go second.Run(gen, conn, reply.Received)
 	roundTrip(t, second, "three")
 	if _, _, err := dial(t, path, podlink.Hello{Session: id, Resume: true}); !errors.Is(err, podlink.ErrSuperseded) {
 		t.Errorf("resume a superseded session: got %v", err)

@@ -20,12 +20,12 @@ func FuzzSession(f *testing.F) {
 		if _, err := s.Write([]byte("hello")); err != nil {
 			t.Fatal(err)
 		}
-		turn, err := s.Begin()
+		gen, err := s.Begin()
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.sent = 5 // as after a turn that has sent all of it
-		err = s.receive(turn, bufio.NewReader(bytes.NewReader(b)))
+		s.sent = 5 // as after a connection that has sent all of it
+		err = s.receive(gen, bufio.NewReader(bytes.NewReader(b)))
 		if !errors.Is(err, ErrFrame) && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 			t.Fatalf("receive ended with %v", err)
 		}

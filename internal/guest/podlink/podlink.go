@@ -60,9 +60,9 @@ type Session struct {
 	read     uint64
 	told     uint64 // the read count that the other end was told on this connection
 
-	turn uint64    // counts connections; frames of earlier ones are not accepted
-	conn io.Closer // the current connection; nil: none
-	err  error     // why the session has ended; nil: it has not
+	generation uint64    // counts connections; frames of earlier ones are not accepted
+	conn       io.Closer // the current connection; nil: none
+	err        error     // why the session has ended; nil: it has not
 }
 
 // NewSession returns a session without a connection.
@@ -126,7 +126,7 @@ func (s *Session) Close(err error) {
 	s.err = err
 	conn := s.conn
 	s.conn = nil
-	s.turn++
+	s.generation++
 	s.in, s.out = nil, nil
 	s.changed.Broadcast()
 	s.mu.Unlock()
@@ -135,32 +135,33 @@ func (s *Session) Close(err error) {
 	}
 }
 
-// Turn is the right to run the next connection of a session.
-type Turn struct {
+// Generation identifies one connection of a session. Only the one that Begin returned last
+// can run.
+type Generation struct {
 	n        uint64
 	Received uint64 // bytes that this end has received before: what Hello and Reply tell
 }
 
-// Begin closes the current connection and returns the turn of the next.
-func (s *Session) Begin() (Turn, error) {
+// Begin closes the current connection and returns the generation of the next.
+func (s *Session) Begin() (Generation, error) {
 	s.mu.Lock()
 	conn := s.conn
 	s.conn = nil
-	s.turn++
+	s.generation++
 	s.changed.Broadcast()
-	turn, err := Turn{n: s.turn, Received: s.received}, s.err
+	gen, err := Generation{n: s.generation, Received: s.received}, s.err
 	s.mu.Unlock()
 	if conn != nil {
 		conn.Close()
 	}
-	return turn, err
+	return gen, err
 }
 
 // Run exchanges frames over conn, whose other end has received a number of bytes of this
 // end before. It returns why that ended and has closed conn: the connection failed,
-// another turn began, or the session ended. A Write of conn must return when conn is
+// another generation began, or the session ended. A Write of conn must return when conn is
 // closed.
-func (s *Session) Run(t Turn, conn io.ReadWriteCloser, otherReceived uint64) error {
+func (s *Session) Run(t Generation, conn io.ReadWriteCloser, otherReceived uint64) error {
 	if err := s.attach(t, conn, otherReceived); err != nil {
 		conn.Close()
 		return err
@@ -173,8 +174,8 @@ func (s *Session) Run(t Turn, conn io.ReadWriteCloser, otherReceived uint64) err
 	err := s.receive(t, bufio.NewReaderSize(conn, maxFrame+16))
 	conn.Close()
 	s.mu.Lock()
-	if s.turn == t.n {
-		s.turn++
+	if s.generation == t.n {
+		s.generation++
 		s.conn = nil
 		s.changed.Broadcast()
 	}
@@ -183,13 +184,13 @@ func (s *Session) Run(t Turn, conn io.ReadWriteCloser, otherReceived uint64) err
 	return err
 }
 
-func (s *Session) attach(t Turn, conn io.Closer, otherReceived uint64) error {
+func (s *Session) attach(t Generation, conn io.Closer, otherReceived uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.err != nil:
 		return s.err
-	case s.turn != t.n:
+	case s.generation != t.n:
 		return errReplaced
 	case otherReceived < s.base || otherReceived > s.base+uint64(len(s.out)):
 		return fmt.Errorf("%w: the other end has %d bytes, this end has sent %d to %d", ErrFrame, otherReceived, s.base, s.base+uint64(len(s.out)))
@@ -199,15 +200,15 @@ func (s *Session) attach(t Turn, conn io.Closer, otherReceived uint64) error {
 	return nil
 }
 
-// send writes what is new until the turn ends.
-func (s *Session) send(t Turn, w io.Writer) error {
+// send writes what is new until the generation ends.
+func (s *Session) send(t Generation, w io.Writer) error {
 	b := make([]byte, 0, maxFrame+32)
 	for {
 		s.mu.Lock()
-		for s.turn == t.n && s.read-s.told < tellEvery && s.sent == s.base+uint64(len(s.out)) {
+		for s.generation == t.n && s.read-s.told < tellEvery && s.sent == s.base+uint64(len(s.out)) {
 			s.changed.Wait()
 		}
-		if s.turn != t.n {
+		if s.generation != t.n {
 			s.mu.Unlock()
 			return errReplaced
 		}
@@ -229,8 +230,8 @@ func (s *Session) send(t Turn, w io.Writer) error {
 	}
 }
 
-// receive reads frames until the connection fails or the turn ends.
-func (s *Session) receive(t Turn, r *bufio.Reader) error {
+// receive reads frames until the connection fails or the generation ends.
+func (s *Session) receive(t Generation, r *bufio.Reader) error {
 	var head [9]byte
 	data := make([]byte, maxFrame)
 	for {
@@ -266,10 +267,10 @@ func (s *Session) receive(t Turn, r *bufio.Reader) error {
 }
 
 // take adds received bytes.
-func (s *Session) take(t Turn, p []byte) error {
+func (s *Session) take(t Generation, p []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.turn != t.n {
+	if s.generation != t.n {
 		return errReplaced
 	}
 	if len(s.in)+len(p) > Window {
@@ -282,10 +283,10 @@ func (s *Session) take(t Turn, p []byte) error {
 }
 
 // free forgets the bytes before number n, which the other end's reader has taken.
-func (s *Session) free(t Turn, n uint64) error {
+func (s *Session) free(t Generation, n uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.turn != t.n {
+	if s.generation != t.n {
 		return errReplaced
 	}
 	if n < s.base || n > s.sent {

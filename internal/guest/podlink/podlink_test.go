@@ -130,9 +130,9 @@ func TestSession_WriterWaitsForReader(t *testing.T) {
 func TestSession_TellsOfReadsSparingly(t *testing.T) {
 	s := NewSession()
 	ours, theirs := net.Pipe()
-	turn, _ := s.Begin()
+	gen, _ := s.Begin()
 	ended := make(chan error, 1)
-	go func() { ended <- s.Run(turn, ours, 0) }()
+	go func() { ended <- s.Run(gen, ours, 0) }()
 	go func() {
 		frame := append([]byte("D\x00\x00\x04\x00"), make([]byte, 1024)...)
 		for range tellEvery / 1024 {
@@ -185,15 +185,15 @@ func TestSessionRun_RejectsHostileFrames(t *testing.T) {
 		"beyond counter": "R\xff\xff\xff\xff\xff\xff\xff\xff",
 	} {
 		s := NewSession()
-		turn, _ := s.Begin()
+		gen, _ := s.Begin()
 		ours, theirs := net.Pipe()
 		go theirs.Write([]byte(raw))
-		if err := s.Run(turn, ours, 0); !errors.Is(err, ErrFrame) {
+		if err := s.Run(gen, ours, 0); !errors.Is(err, ErrFrame) {
 			t.Errorf("%s: got %v, want ErrFrame", name, err)
 		}
 	}
 	s := NewSession()
-	turn, _ := s.Begin()
+	gen, _ := s.Begin()
 	ours, theirs := net.Pipe()
 	go func() { // more than the window
 		frame := append([]byte("D\x00\x00\x80\x00"), make([]byte, maxFrame)...)
@@ -203,13 +203,13 @@ func TestSessionRun_RejectsHostileFrames(t *testing.T) {
 			}
 		}
 	}()
-	if err := s.Run(turn, ours, 0); !errors.Is(err, ErrFrame) {
+	if err := s.Run(gen, ours, 0); !errors.Is(err, ErrFrame) {
 		t.Errorf("more than the window: got %v, want ErrFrame", err)
 	}
-	turn, _ = s.Begin()
+	gen, _ = s.Begin()
 	ours, gone := net.Pipe()
 	gone.Close()
-	if err := s.Run(turn, ours, 1); !errors.Is(err, ErrFrame) {
+	if err := s.Run(gen, ours, 1); !errors.Is(err, ErrFrame) {
 		t.Errorf("received what was never sent: got %v, want ErrFrame", err)
 	}
 }

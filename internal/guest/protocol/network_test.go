@@ -109,9 +109,9 @@ func TestOutbox_BulkGivesWay(t *testing.T) {
 	<-w.begun // the first write takes none of the frames that follow
 	add(frame{Data, 4}, MaxDialFrame, bulk)
 	add(frame{Data, 2}, MaxDialFrame-1, bulk)
-	add(frame{EOF, 2}, 0, o.PutBulk)
-	add(frame{End, 4}, 20, o.PutBulk)
-	add(frame{Open, 1}, 10, o.Put)
+	add(frame{EOF, 2}, 0, o.AddBulkNow)
+	add(frame{End, 4}, 20, o.AddBulkNow)
+	add(frame{Open, 1}, 10, o.AddNow)
 	go func() {
 		for {
 			select {

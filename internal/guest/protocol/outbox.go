@@ -79,18 +79,18 @@ func (o *Outbox) Close(err error) {
 	close(o.done)
 }
 
-// Put adds a frame without waiting. It is for frames that do not count against a
+// AddNow adds a frame without waiting. It is for frames that do not count against a
 // window.
-func (o *Outbox) Put(epoch uint64, h Header, p []byte) error {
-	return o.put(&o.buf, epoch, h, p)
+func (o *Outbox) AddNow(epoch uint64, h Header, p []byte) error {
+	return o.addNow(&o.buf, epoch, h, p)
 }
 
-// PutBulk is Put for the frame that follows the bulk frames of an operation.
-func (o *Outbox) PutBulk(epoch uint64, h Header, p []byte) error {
-	return o.put(&o.bulk, epoch, h, p)
+// AddBulkNow is AddNow for the frame that follows the bulk frames of an operation.
+func (o *Outbox) AddBulkNow(epoch uint64, h Header, p []byte) error {
+	return o.addNow(&o.bulk, epoch, h, p)
 }
 
-func (o *Outbox) put(to *[]byte, epoch uint64, h Header, p []byte) error {
+func (o *Outbox) addNow(to *[]byte, epoch uint64, h Header, p []byte) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if len(o.buf)+len(o.bulk) > outboxMax {
@@ -142,13 +142,13 @@ func (o *Outbox) addLocked(to *[]byte, epoch uint64, h Header, p []byte) error {
 	return nil
 }
 
-// Restart discards pending frames, puts raw first, and accepts frames of epoch only. A
+// Restart discards pending frames, puts first before all others, and accepts frames of epoch only. A
 // write in progress ends with whole frames.
-func (o *Outbox) Restart(epoch uint64, raw []byte) {
+func (o *Outbox) Restart(epoch uint64, first []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.epoch = epoch
-	o.buf, o.bulk = append(o.buf[:0], raw...), o.bulk[:0]
+	o.buf, o.bulk = append(o.buf[:0], first...), o.bulk[:0]
 	o.wakeLocked()
 }
 

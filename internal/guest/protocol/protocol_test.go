@@ -214,19 +214,19 @@ func TestOutbox(t *testing.T) {
 	w := &writes{}
 	o := NewOutbox(w)
 	for range 3 {
-		if err := o.Put(0, Header{Type: Data}, []byte("x")); err != nil {
+		if err := o.AddNow(0, Header{Type: Data}, []byte("x")); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if err := o.Flush(); err != nil || len(w.all) != 1 || len(w.all[0]) != 3*(HeaderSize+1) {
 		t.Errorf("got %d writes, %v; want all in one", len(w.all), err)
 	}
-	if err := o.Put(1, Header{Type: Data}, nil); !errors.Is(err, ErrSuperseded) {
+	if err := o.AddNow(1, Header{Type: Data}, nil); !errors.Is(err, ErrSuperseded) {
 		t.Errorf("wrong epoch: got %v", err)
 	}
-	o.Put(0, Header{Type: Data}, []byte("old"))
+	o.AddNow(0, Header{Type: Data}, []byte("old"))
 	o.Restart(1, []byte("marker"))
-	o.Put(1, Header{Type: End}, nil)
+	o.AddNow(1, Header{Type: End}, nil)
 	if err := o.Flush(); err != nil || len(w.all) != 2 || !bytes.HasPrefix(w.all[1], []byte("marker")) || len(w.all[1]) != len("marker")+HeaderSize {
 		t.Errorf("got %q, %v", w.all[1:], err)
 	}
@@ -244,7 +244,7 @@ func TestOutbox(t *testing.T) {
 		t.Errorf("added %d frames, then %v", n, err)
 	}
 	for err = nil; err == nil; n++ {
-		err = o.Put(1, Header{Type: Data}, make([]byte, MaxPayload))
+		err = o.AddNow(1, Header{Type: Data}, make([]byte, MaxPayload))
 	}
 	if !errors.Is(err, ErrStuck) || n > 30 {
 		t.Errorf("put %d frames, then %v", n, err)

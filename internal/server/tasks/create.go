@@ -103,11 +103,11 @@ func (s *Tasks) create(ctx context.Context, policy Policy, call *mcp.CallToolReq
 			inPlace <- o
 		}
 	}()
-	patience := s.limits.Patience
+	wait := s.limits.AnswerWait
 	if policy.Required {
-		patience = 0
+		wait = 0
 	}
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
 	case <-timer.C:

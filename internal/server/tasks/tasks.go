@@ -48,7 +48,7 @@ type Limits struct {
 	ResultsAll  int           // bytes of all results; 128 MiB
 	TTL         time.Duration // from the beginning of a task until it is forgotten; 1 h, far above any time-out of a call
 	Poll        time.Duration // between two requests of a client for the state; 1 s
-	Patience    time.Duration // that a call waits for its answer before it becomes a task; 500 ms
+	AnswerWait  time.Duration // that a call waits for its answer before it becomes a task; 500 ms
 }
 
 func (l Limits) withDefaults() Limits {
@@ -60,7 +60,7 @@ func (l Limits) withDefaults() Limits {
 	l.ResultsAll = cmp.Or(l.ResultsAll, 128<<20)
 	l.TTL = cmp.Or(l.TTL, time.Hour)
 	l.Poll = cmp.Or(l.Poll, time.Second)
-	l.Patience = cmp.Or(l.Patience, 500*time.Millisecond)
+	l.AnswerWait = cmp.Or(l.AnswerWait, 500*time.Millisecond)
 	return l
 }
 

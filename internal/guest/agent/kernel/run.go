@@ -53,7 +53,7 @@ func (k *Kernel) Run(ctx context.Context, req Request, sink Sink) (Result, error
 		sink = nil // output of other processes is held for the next run
 	}
 	k.begin(sink)
-	d, empty, err := k.converse(req, guard)
+	d, empty, err := k.sendAndWait(req, guard)
 	stopped := guard.end()
 	if errors.Is(err, errMalformed) {
 		k.kill()
@@ -104,10 +104,10 @@ type done struct {
 	Dropped int                `json:"dropped"`
 }
 
-// converse sends the code and waits for the message that the run is done; at every tick
+// sendAndWait sends the code and waits for the message that the run is done; at every tick
 // it collects output. empty reports that all output pipes were empty at the end. An
 // error means that the kernel is lost.
-func (k *Kernel) converse(req Request, guard *runGuard) (_ done, empty bool, err error) {
+func (k *Kernel) sendAndWait(req Request, guard *runGuard) (_ done, empty bool, err error) {
 	var number [4]byte
 	binary.BigEndian.PutUint32(number[:], k.run)
 	msg := command(cmdRun, number[:], req.Code)
