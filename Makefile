@@ -73,7 +73,7 @@ attack: build ## every attack on this machine, as root and as an ordinary user (
 
 .PHONY: chaos
 chaos: generate-guest ## 100,000 operations on boxes while sentries, disk and agents fail (CHAOSFLAGS='-seed 7 -ops 2000')
-	$(GO) test ./internal/chaos -run '^TestChaos$$' -count 1 -timeout 24h -args -for 0 $(CHAOSFLAGS)
+	$(GO) test ./internal/chaos -run '^TestChaos$$' -count 1 -v -timeout 24h -args -for 0 $(CHAOSFLAGS)
 
 .PHONY: soak
 soak: build ## 30 minutes of work by several owners while sentries and the server are killed (SOAKFLAGS='-for 2m')

@@ -27,10 +27,10 @@ type Factory struct {
 	// namespaces. It may execute the program again with the same arguments, in
 	// which case it does not return; call it before opening files and starting
 	// goroutines. Inside, it returns nil at once. If the calling process is killed,
-	// the one that it has executed is killed too. With outlive that one gets SIGHUP
+	// the one that it has executed is killed too. With surviveParent that one gets SIGHUP
 	// instead, and has a session of its own, which a signal to the process group of the
 	// calling process does not reach. Errors: *HostError, ErrUnsupported.
-	Enter func(outlive bool) error
+	Enter func(surviveParent bool) error
 
 	// Probe examines whether this host can run the engine, in a few milliseconds
 	// and without changing the host. The engine works if no finding has LevelFail.

@@ -32,7 +32,7 @@ type Box struct {
 	cancelStart context.CancelCauseFunc
 	ready       chan struct{} // closed when the start has succeeded or failed
 	startErr    error         // of the start; read after ready
-	cut         chan struct{} // closed when calls in flight are cut off, at the latest when the box has left memory
+	aborted     chan struct{} // closed when calls in flight are aborted: at the latest when the box has left memory
 
 	executed    atomic.Bool  // code or a command has run
 	activeCalls atomic.Int32 // calls that are past their queues
@@ -105,7 +105,7 @@ func (l *lifecycle) newBox(sp spec) *Box {
 		guestID: newGuestID(), startedMachine: startedMachine{maker: l.parts.Machines},
 		callLock: semaphore.NewWeighted(allCalls), commands: callqueue.New(l.cfg().ParallelCalls, l.cfg().QueueLen),
 		kernels: map[string]*kernel{},
-		ready:   make(chan struct{}), cut: make(chan struct{}), unloadDone: make(chan struct{}),
+		ready:   make(chan struct{}), aborted: make(chan struct{}), unloadDone: make(chan struct{}),
 	}
 	if sp.origin.record != nil {
 		b.state = stateHibernated
@@ -120,12 +120,12 @@ func (l *lifecycle) newBox(sp spec) *Box {
 
 func newGuestID() string { return "box-" + uuid.NewString() }
 
-// cutOff ends the calls in flight. The caller holds the registry's lock.
-func (b *Box) cutOff() {
+// abortCalls ends the calls in flight. The caller holds the registry's lock.
+func (b *Box) abortCalls() {
 	select {
-	case <-b.cut:
+	case <-b.aborted:
 	default:
-		close(b.cut)
+		close(b.aborted)
 	}
 }
 
@@ -177,7 +177,7 @@ func (b *Box) stateLocked() State {
 // evictableLocked reports whether the box may leave memory: no call is in flight or about
 // to begin, and writing it to disk has not failed just now.
 func (b *Box) evictableLocked() bool {
-	return (b.state == stateReady || b.state == statePaused) && len(b.use.pins) == 0 && !b.backoffLocked()
+	return (b.state == stateReady || b.state == statePaused) && len(b.use.pins) == 0 && !b.writeBackoffLocked()
 }
 
 // begin counts a call into the box, which may have to wait for others before its work
@@ -199,7 +199,7 @@ func (b *Box) slot(ctx context.Context, op string) (end func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := b.commands.Enter(ctx, b.cut); err != nil {
+	if err := b.commands.Enter(ctx, b.aborted); err != nil {
 		ended()
 		return nil, b.queueError(op, err)
 	}
@@ -208,7 +208,7 @@ func (b *Box) slot(ctx context.Context, op string) (end func(), err error) {
 		ended()
 		return nil, b.cancelled(op, context.Cause(ctx))
 	}
-	endWork, err := b.work(ctx, op)
+	endWork, err := b.resumeForCall(ctx, op)
 	if err != nil {
 		b.callLock.Release(1)
 		b.commands.Leave()
@@ -233,7 +233,7 @@ func (b *Box) exclusively(ctx context.Context, op string, do func(context.Contex
 		return b.cancelled(op, context.Cause(ctx))
 	}
 	defer b.callLock.Release(allCalls)
-	endWork, err := b.work(ctx, op)
+	endWork, err := b.resumeForCall(ctx, op)
 	if err != nil {
 		return err
 	}

@@ -41,14 +41,14 @@ func TestRun_calls(t *testing.T) {
 	f := newFixture(t, nil)
 	b := f.session(t, "", "x")
 	calls := &testCalls{}
-	res := runReq(t, b, RunRequest{Code: "print(tools.s.t(a=1)['arguments'])", Calls: calls})
+	res := runReq(t, b, RunRequest{Code: "print(tools.s.t(a=1)['arguments'])", ToolCalls: calls})
 	if !res.Success || res.Stdout != "{'a': 1}\n<image of a tool>\n" && res.Stdout != "{'a': 1}\n" || len(calls.methods) != 1 {
 		t.Errorf("got %+v after calls of %q", res, calls.methods)
 	}
 	if len(res.Images) != 1 || res.Images[0].MIME != "image/png" || res.Images[0].Path == "" {
 		t.Errorf("got images %+v", res.Images)
 	}
-	if _, err := b.Run(t.Context(), RunRequest{Code: "1", Language: "cobol", Calls: calls}); err == nil || calls.ended != 2 {
+	if _, err := b.Run(t.Context(), RunRequest{Code: "1", Language: "cobol", ToolCalls: calls}); err == nil || calls.ended != 2 {
 		t.Errorf("after a run and an invalid one, %v: End was called %d times", err, calls.ended)
 	}
 	res = run(t, b, "tools.s.t(a=1)")
@@ -62,14 +62,14 @@ func TestRun_calls(t *testing.T) {
 func TestRun_callsAndSlowStart(t *testing.T) {
 	f := newFixture(t, nil)
 	b := f.session(t, "", "x")
-	res := runReq(t, b, RunRequest{Code: "1", Timeout: time.Millisecond, Calls: &testCalls{}})
+	res := runReq(t, b, RunRequest{Code: "1", Timeout: time.Millisecond, ToolCalls: &testCalls{}})
 	if res.TimedOut == res.Success { // the code may run before the timeout is seen
 		t.Errorf("got %+v, want a timeout or a success", res)
 	}
 	if res.TimedOut && !strings.Contains(res.Notes[0], "before the code began") && !strings.Contains(res.Notes[0], "interrupted") {
 		t.Errorf("the timeout is explained by %q", res.Notes)
 	}
-	if res := runReq(t, b, RunRequest{Code: "print(1)", Calls: &testCalls{}}); !res.Success || res.Lost != "" {
+	if res := runReq(t, b, RunRequest{Code: "print(1)", ToolCalls: &testCalls{}}); !res.Success || res.Lost != "" {
 		t.Errorf("the next run: %+v", res)
 	}
 }
@@ -78,7 +78,7 @@ func TestExec_calls(t *testing.T) {
 	f := newFixture(t, nil)
 	b := f.session(t, "", "x")
 	calls := &testCalls{}
-	res, err := b.Exec(t.Context(), ExecRequest{Shell: `glovebox-tool s.t a=1`, Calls: calls})
+	res, err := b.Exec(t.Context(), ExecRequest{Shell: `glovebox-tool s.t a=1`, ToolCalls: calls})
 	if err != nil || res.ExitCode != 0 || !strings.Contains(res.Stdout, `"words":{"a":"1"}`) || len(calls.methods) != 1 {
 		t.Errorf("got %+v, %v after calls of %q", res, err, calls.methods)
 	}

@@ -34,8 +34,8 @@ func (t *deadline) fire() {
 	}
 }
 
-// hold stops the clock until resume, at most for a time.
-func (t *deadline) hold(most time.Duration) {
+// suspend stops the clock until resume, at most for a time.
+func (t *deadline) suspend(most time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.done && !t.held {

@@ -1,6 +1,7 @@
 // Package box manages boxes, one isolated guest for each session or context: their
 // owners, life cycle, limits and eviction, and the results of calls. Sessions and
-// contexts are two views of one Manager, whose comment lists its parts and their files.
+// contexts are two views of one Manager, whose comment (manager.go) lists its parts and their
+// files, such as evict.go, which chooses the box to evict.
 //
 //	m := box.New(cfg, parts)
 //	err := m.Start(ctx)                                  // boots nothing yet

@@ -199,7 +199,7 @@ func (b *Box) goneNow(op string, err error) error {
 	t := time.NewTimer(exitWait + time.Second)
 	defer t.Stop()
 	select {
-	case <-b.cut:
+	case <-b.aborted:
 		b.reg.mu.Lock()
 		defer b.reg.mu.Unlock()
 		return b.goneLocked(op)
@@ -220,7 +220,7 @@ func (b *Box) callError(ctx context.Context, op string, err error) error {
 		return b.cancelled(op, context.Cause(ctx))
 	case !fromAgent:
 		select {
-		case <-b.cut:
+		case <-b.aborted:
 			return b.goneNow(op, err)
 		default:
 			return b.error(CodeInternal, op, "Failed: "+op, "", err)

@@ -14,8 +14,8 @@ import (
 
 // This file chooses the boxes to evict: limitVictimsLocked at a limit, planDiskLocked when the disk
 // has no room for a new box, hostVictimLocked when the host is short of memory.
-// lifecycle.evictLocked evicts at a limit, evictForDisk and evictForHost evict for the others,
-// all by lifecycle.unloadLocked. Another owner's box is only ever evicted if it can be
+// lifecycle.admitLocked evicts at a limit, lifecycle.makeMachine for the disk (evictForDisk) and
+// maintainer for the host's memory (evictForHost), all by lifecycle.unloadLocked. Another owner's box is only ever evicted if it can be
 // hibernated. snapshot/space.go evicts records on disk.
 
 // diskEvictWait bounds the wait for boxes that are evicted for disk space: a box that
@@ -41,7 +41,7 @@ func (r *registry) limitVictimsLocked(op string, s *spec, replaced *Box) ([]*Box
 		u.add(&o.spec, 1)
 		if o.evictableLocked() {
 			idle = append(idle, o)
-		} else if o.key.owner == owner && o.use.calls == 0 && o.backoffLocked() { // an owner must learn nothing about the boxes of others
+		} else if o.key.owner == owner && o.use.calls == 0 && o.writeBackoffLocked() { // an owner must learn nothing about the boxes of others
 			note = "; an idle box could not be written to disk"
 			if o.disk.full {
 				note += ", which is full"

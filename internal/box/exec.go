@@ -18,8 +18,8 @@ import (
 // Errors: as Run.
 func (b *Box) Exec(ctx context.Context, req ExecRequest) (_ *ExecResult, failed error) {
 	const op = "run command"
-	if req.Calls != nil {
-		defer req.Calls.End()
+	if req.ToolCalls != nil {
+		defer req.ToolCalls.End()
 	}
 	if (len(req.Argv) == 0) == (req.Shell == "") {
 		return nil, b.invalid(op, "command", "Missing command: give a program with arguments or a shell line, and not both")
@@ -33,7 +33,7 @@ func (b *Box) Exec(ctx context.Context, req ExecRequest) (_ *ExecResult, failed 
 		return nil, err
 	}
 	defer end()
-	defer func() { b.noteCutOff(ctx, req.Calls, failed) }()
+	defer func() { b.keepUndelivered(ctx, req.ToolCalls, failed) }()
 	x := protocol.Exec{
 		Argv: req.Argv, Shell: req.Shell, Env: req.Env, Dir: req.Dir,
 		TimeoutMS: millis(timeout), GraceMS: millis(killGrace),
@@ -47,10 +47,10 @@ func (b *Box) Exec(ctx context.Context, req ExecRequest) (_ *ExecResult, failed 
 	ctx, span := tracing.Start(ctx, "box exec")
 	out := newCollector(b.env.cfg(), req.Progress)
 	var res protocol.ExecResult
-	if req.Calls != nil {
+	if req.ToolCalls != nil {
 		out.toolLanguage = "shell"
 	}
-	if req.Calls == nil || req.Background {
+	if req.ToolCalls == nil || req.Background {
 		_, release := b.guard(ctx, timeout)
 		res, err = b.machine.Agent.Exec(ctx, x, req.Stdin, out)
 		release()
@@ -58,7 +58,7 @@ func (b *Box) Exec(ctx context.Context, req ExecRequest) (_ *ExecResult, failed 
 		x.TimeoutMS = millis(timeout + maxParked)
 		var took time.Duration
 		took, err = b.parkable(ctx, nil, timeout, 0, &res.Stopped, func(ctx context.Context) (err error) {
-			res, err = b.machine.Agent.ExecWithCalls(ctx, x, req.Stdin, out, req.Calls)
+			res, err = b.machine.Agent.ExecWithCalls(ctx, x, req.Stdin, out, req.ToolCalls)
 			return err
 		})
 		res.Seconds = min(res.Seconds, took.Seconds())
@@ -74,8 +74,8 @@ func (b *Box) Exec(ctx context.Context, req ExecRequest) (_ *ExecResult, failed 
 	if res.Stopped == "cancelled" {
 		return nil, out.attach(b.cancelled(op, context.Cause(ctx)))
 	}
-	if req.Calls != nil {
-		for _, d := range req.Calls.Displays() {
+	if req.ToolCalls != nil {
+		for _, d := range req.ToolCalls.Displays() {
 			out.Display(d)
 		}
 		out.fitOutput(res.Stdout)
@@ -95,7 +95,7 @@ func (b *Box) execResult(command string, res *protocol.ExecResult, out *collecto
 	r.Stderr, r.Notes = out.stderr.text(res.Stderr, r.Notes)
 	r.Images = out.images
 	switch {
-	case res.Stopped == stoppedEarly:
+	case res.Stopped == stoppedBeforeStart:
 		r.Notes = append(r.Notes, fmt.Sprintf("Command execution timed out after %s, before the command began. Run it again.", secs(timeout)))
 	case r.TimedOut:
 		r.Notes = append(r.Notes, fmt.Sprintf("Command execution timed out after %s and was ended.", secs(timeout)))

@@ -19,11 +19,11 @@ func (b *Box) canHibernateLocked() bool {
 // the reason if it cannot be hibernated. A box whose writing fails stays in memory.
 func (l *lifecycle) unloadLocked(b *Box, reason Reason, detail string) {
 	if l.beginUnloadLocked(b, reason, detail) {
-		turn := l.records.writes.Reserve(string(b.key.owner))
+		slot := l.records.writes.Reserve(string(b.key.owner))
 		if !b.network.connected() { // or the goroutine that runs first would have the first slot
-			turn.Start()
+			slot.Start()
 		}
-		l.wg.Go(func() { l.hibernate(b, turn, reason, detail) })
+		l.wg.Go(func() { l.hibernate(b, slot, reason, detail) })
 	}
 }
 
@@ -57,12 +57,12 @@ func (l *lifecycle) beginUnloadLocked(b *Box, reason Reason, detail string) bool
 // hibernate writes a box that has left the registry to disk, and frees it. A box that
 // cannot be written returns to the registry, unless the Manager closes. If turn has not
 // started, it takes a slot only after the connections of the box are closed.
-func (l *lifecycle) hibernate(b *Box, turn *fairslots.Turn, reason Reason, detail string) {
+func (l *lifecycle) hibernate(b *Box, slot *fairslots.Turn, reason Reason, detail string) {
 	begun := time.Now()
 	l.closeNetwork(b.network, b.guestID) // a connection must not end in the middle of a snapshot
-	turn.Start()
+	slot.Start()
 	// Not of the Manager's context: a server that closes hibernates.
-	err := l.write(context.Background(), b, false, turn, func() {})
+	err := l.write(context.Background(), b, false, slot, func() {})
 	took := time.Since(begun).Round(time.Millisecond)
 	l.observe(b, EventHibernate, "", took, err != nil)
 	if err != nil && l.keepInMemory(b, err) {

@@ -213,7 +213,7 @@ func (m *maintainer) writeIfDueThen(b *Box, attempted func()) bool {
 		return true
 	}
 	m.reg.mu.Lock()
-	wait := b.backoffLocked()
+	wait := b.writeBackoffLocked()
 	m.reg.mu.Unlock()
 	return !wait && m.life.writeLive(m.base, b, m.life.records.writes.Enter(string(b.key.owner)), attempted)
 }

@@ -59,7 +59,7 @@ func TestSave_ParkedCall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rest, err := b.work(t.Context(), "run code")
+	rest, err := b.resumeForCall(t.Context(), "run code")
 	if err != nil {
 		t.Fatal(err)
 	}

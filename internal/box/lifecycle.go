@@ -74,7 +74,7 @@ func (l *lifecycle) admitLocked(op string, b *Box) error {
 	if b.origin == (origin{}) && have[b.interpreter.Language()] == "" && (len(have) > 0 || b.key.kind != KindSession) {
 		return noInterpreter(op, b.interpreter.Language(), "server", have)
 	}
-	if err := l.inheritLocked(op, b); err != nil {
+	if err := l.inheritNetLimitsLocked(op, b); err != nil {
 		return err
 	}
 	if err := l.evictLocked(op, b, nil); err != nil {
@@ -246,7 +246,7 @@ func (l *lifecycle) watchGuest(b *Box) {
 	stop := make(chan struct{})
 	l.wg.Go(func() {
 		select {
-		case <-b.cut:
+		case <-b.aborted:
 		case <-stop:
 		}
 		cancel()
@@ -281,13 +281,13 @@ func shown(s string) string { return visible.Line(strings.TrimSpace(clip(s, 200)
 func (l *lifecycle) watchAgent(b *Box) {
 	select {
 	case <-b.machine.Agent.Done():
-	case <-b.cut:
+	case <-b.aborted:
 		return
 	}
 	t := time.NewTimer(exitWait)
 	defer t.Stop()
 	select {
-	case <-b.cut:
+	case <-b.aborted:
 	case <-t.C:
 		detail := "the connection to its agent broke"
 		if err := b.machine.Agent.Err(); err != nil {

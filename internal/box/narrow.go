@@ -62,9 +62,9 @@ func networkError(op, msg, hint string) error {
 	return &Error{Code: CodeInvalid, Op: op, Msg: msg, Hint: hint, Context: map[string]string{"field": "network"}}
 }
 
-// inheritLocked gives a new box the limits of the box of that id that it takes the place
+// inheritNetLimitsLocked gives a new box the limits of the box of that id that it takes the place
 // of, unless the owner stopped that one.
-func (l *lifecycle) inheritLocked(op string, b *Box) (err error) {
+func (l *lifecycle) inheritNetLimitsLocked(op string, b *Box) (err error) {
 	if b.origin.record != nil || b.origin.adopted != nil { // its own limits are in its record, or in that of the fleet
 		return nil
 	}

@@ -16,11 +16,11 @@ import (
 // was parked.
 const maxParked = time.Hour
 
-// stoppedEarly is why code or a command was stopped whose timeout passed before it began, for
+// stoppedBeforeStart is why code or a command was stopped whose timeout passed before it began, for
 // example while its interpreter started.
-const stoppedEarly = "timeout before it began"
+const stoppedBeforeStart = "timeout before it began"
 
-func timedOut(stopped string) bool { return stopped == "timeout" || stopped == stoppedEarly }
+func timedOut(stopped string) bool { return stopped == "timeout" || stopped == stoppedBeforeStart }
 
 // errTimeLimit ends a run that may call when its timeout has passed.
 var errTimeLimit = errors.New("the timeout has passed")
@@ -40,7 +40,7 @@ type parker struct {
 
 type parkKey struct{}
 
-// Park parks the run that made the call with the context ctx, see [Calls], until the
+// Park parks the run that made the call with the context ctx, see [ToolCalls], until the
 // returned function is called, which the caller must do soon after the end of ctx. Parked
 // time does not count against the timeout of the run, up to an hour in all. The box uses
 // no CPU while all its calls are parked, if the engine can pause it. Park may be called
@@ -62,7 +62,7 @@ func (p *parker) park() {
 	}
 	p.since = time.Now()
 	for _, c := range p.clocks {
-		c.hold(maxParked - p.total)
+		c.suspend(maxParked - p.total)
 	}
 	p.box.parked.Add(1)
 	if p.queue != nil {
@@ -115,29 +115,9 @@ func (b *Box) parkable(ctx context.Context, queue *callqueue.Queue, timeout, sla
 	case *stopped == "cancelled" && errors.Is(context.Cause(ctx), errTimeLimit):
 		*stopped = "timeout"
 	case errors.Is(err, errTimeLimit) && !errors.Is(err, client.ErrNoAnswer):
-		*stopped, err = stoppedEarly, nil
+		*stopped, err = stoppedBeforeStart, nil
 	}
 	return p.duration(time.Since(begun)), err
-}
-
-// work marks the beginning of a call's work in the box, after its wait in queues, and
-// resumes the box if it is paused. The caller must call endWork if it gets no error.
-func (b *Box) work(ctx context.Context, op string) (endWork func(), err error) {
-	b.activeCalls.Add(1) // before resume, so that the box is not paused again
-	endWork = func() {
-		if b.activeCalls.Add(-1); b.parked.Load() > 0 {
-			b.pauseParked()
-		}
-	}
-	if err := b.resume(ctx, op); err != nil {
-		endWork()
-		return nil, err
-	}
-	if err := b.network.refresh(ctx); err != nil {
-		endWork()
-		return nil, b.callError(ctx, op, err)
-	}
-	return endWork, nil
 }
 
 // pauseParked pauses the box if all calls that work in it are parked.

@@ -70,7 +70,7 @@ func TestPark(t *testing.T) {
 	calls := newParkingCalls(3)
 	const timeout = 2 * time.Second
 	begun := time.Now()
-	done := startRun(t.Context(), b, RunRequest{Timeout: timeout, Calls: calls, Code: `import threading, time
+	done := startRun(t.Context(), b, RunRequest{Timeout: timeout, ToolCalls: calls, Code: `import threading, time
 def count():
     global n
     while n >= 0:
@@ -121,13 +121,13 @@ func TestPark_timeout(t *testing.T) {
 	calls := newParkingCalls(1)
 	close(calls.release)
 	for _, code := range []string{"x = 1\nwhile True: pass", "tools.s.t()\nwhile True: pass"} {
-		res := runReq(t, b, RunRequest{Code: code, Timeout: time.Second, Calls: calls})
+		res := runReq(t, b, RunRequest{Code: code, Timeout: time.Second, ToolCalls: calls})
 		if !res.TimedOut || res.Lost != "" || len(res.Notes) == 0 || res.Notes[0] != "Code execution timed out after 1 second and was interrupted; variables are kept." {
 			t.Errorf("%q: got %+v", code, res)
 		}
 	}
 	wantOut(t, b, "print(x)", "1\n")
-	res, err := b.Exec(t.Context(), ExecRequest{Shell: "glovebox-tool s.t && sleep 60", Timeout: time.Second, Calls: calls})
+	res, err := b.Exec(t.Context(), ExecRequest{Shell: "glovebox-tool s.t && sleep 60", Timeout: time.Second, ToolCalls: calls})
 	if err != nil || !res.TimedOut || res.Stdout != "1\n" {
 		t.Errorf("a command: got %+v, %v", res, err)
 	}
@@ -142,7 +142,7 @@ func TestPark_cancel(t *testing.T) {
 	for range 20 {
 		calls := newParkingCalls(1)
 		ctx, cancel := context.WithCancelCause(t.Context())
-		done := startRun(ctx, b, RunRequest{Code: "tools.s.t()", Calls: calls})
+		done := startRun(ctx, b, RunRequest{Code: "tools.s.t()", ToolCalls: calls})
 		<-calls.parked
 		eventually(t, "the box is paused", b.power.isPaused)
 		cancel(errors.New("as the test wants"))
@@ -154,7 +154,7 @@ func TestPark_cancel(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		done := make(chan error, 1)
 		go func() {
-			_, err := b.Exec(ctx, ExecRequest{Shell: "glovebox-tool s.t", Calls: calls})
+			_, err := b.Exec(ctx, ExecRequest{Shell: "glovebox-tool s.t", ToolCalls: calls})
 			done <- err
 		}()
 		<-calls.parked
@@ -169,7 +169,7 @@ func TestPark_end(t *testing.T) {
 	f := newFixture(t, func(c *Config) { c.StopWait = 50 * time.Millisecond })
 	b := f.context(t, "", "x")
 	calls := newParkingCalls(1)
-	done := startRun(t.Context(), b, RunRequest{Code: "tools.s.t()", Calls: calls})
+	done := startRun(t.Context(), b, RunRequest{Code: "tools.s.t()", ToolCalls: calls})
 	<-calls.parked
 	eventually(t, "the box is paused", b.power.isPaused)
 	f.life.terminate(b, ReasonCrashed, "as the test wants")
@@ -185,9 +185,9 @@ func TestPark_both(t *testing.T) {
 	}
 	b := f.session(t, "", "x")
 	python, node := newParkingCalls(1), newParkingCalls(1)
-	one := startRun(t.Context(), b, RunRequest{Code: "print(tools.s.t())", Calls: python})
+	one := startRun(t.Context(), b, RunRequest{Code: "print(tools.s.t())", ToolCalls: python})
 	<-python.parked
-	two := startRun(t.Context(), b, RunRequest{Language: JavaScript, Code: "console.log(await tools.s.t())", Calls: node})
+	two := startRun(t.Context(), b, RunRequest{Language: JavaScript, Code: "console.log(await tools.s.t())", ToolCalls: node})
 	<-node.parked
 	eventually(t, "the box is paused", b.power.isPaused)
 	close(python.release)
@@ -219,18 +219,18 @@ func TestDeadline(t *testing.T) {
 			return fired
 		}
 		step(4 * time.Second)
-		d.hold(time.Hour)
+		d.suspend(time.Hour)
 		step(time.Minute)
 		d.resume()
 		if got := step(5 * time.Second); got != 0 {
 			t.Errorf("fired after %v", got)
 		}
-		d.hold(30 * time.Second)
+		d.suspend(30 * time.Second)
 		if got := step(40 * time.Second); got != 100*time.Second {
 			t.Errorf("a hold that is too long: fired after %v, want 1m40s", got)
 		}
 		e := newDeadline(time.Second, func() { t.Error("fired after stop") })
-		e.hold(time.Minute)
+		e.suspend(time.Minute)
 		e.set(2 * time.Second)
 		e.resume() // of the hold that set has ended
 		step(time.Second)
@@ -253,7 +253,7 @@ func TestPark_others(t *testing.T) {
 		}
 	}
 	calls := newParkingCalls(1)
-	first := startRun(t.Context(), b, RunRequest{Code: "import os, time\nopen('began', 'w').close()\nwhile not os.path.exists('go'): time.sleep(0.01)\ntools.s.t()", Calls: calls})
+	first := startRun(t.Context(), b, RunRequest{Code: "import os, time\nopen('began', 'w').close()\nwhile not os.path.exists('go'): time.sleep(0.01)\ntools.s.t()", ToolCalls: calls})
 	eventually(t, "the run begins", func() bool {
 		res, err := b.Exec(t.Context(), ExecRequest{Shell: "test -e began"})
 		return err == nil && res.ExitCode == 0

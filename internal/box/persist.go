@@ -54,8 +54,8 @@ func (b *Box) failedLocked(err error) {
 	b.disk.failures++
 }
 
-// backoffLocked reports whether the last write failed so recently that the next one waits.
-func (b *Box) backoffLocked() bool { return b.env.now().Before(b.disk.retry) }
+// writeBackoffLocked reports whether the last write failed so recently that the next one waits.
+func (b *Box) writeBackoffLocked() bool { return b.env.now().Before(b.disk.retry) }
 
 // write updates what the disk has of a box: first its memory, which is what a client whose
 // server is killed meanwhile needs, then its files, which take long if there are thousands. live

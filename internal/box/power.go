@@ -151,9 +151,29 @@ func (b *Box) clearQuiescent() {
 // ended reports whether the box has left the registry.
 func (b *Box) ended() bool {
 	select {
-	case <-b.cut:
+	case <-b.aborted:
 		return true
 	default:
 		return false
 	}
+}
+
+// resumeForCall marks the beginning of a call's work in the box, after its wait in queues, and
+// resumes the box if it is paused. The caller must call endWork if it gets no error.
+func (b *Box) resumeForCall(ctx context.Context, op string) (endWork func(), err error) {
+	b.activeCalls.Add(1) // before resume, so that the box is not paused again
+	endWork = func() {
+		if b.activeCalls.Add(-1); b.parked.Load() > 0 {
+			b.pauseParked()
+		}
+	}
+	if err := b.resume(ctx, op); err != nil {
+		endWork()
+		return nil, err
+	}
+	if err := b.network.refresh(ctx); err != nil {
+		endWork()
+		return nil, b.callError(ctx, op, err)
+	}
+	return endWork, nil
 }

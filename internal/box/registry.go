@@ -263,7 +263,7 @@ func (r *registry) drainBoxLocked(ctx context.Context, op string, b *Box) error 
 	defer t.Stop()
 	select {
 	case <-noCalls:
-	case <-b.cut:
+	case <-b.aborted:
 	case <-ctx.Done():
 		return b.cancelled(op, context.Cause(ctx))
 	case <-t.C:

@@ -17,15 +17,16 @@ const maxTraceback = 8 << 10
 
 // Run runs code in the box's kernel of a language and returns when it has ended.
 // One run at a time has the kernel; others wait in the order of their calls, but not for
-// a run that is parked: the error then has the reason ReasonParked. If ctx ends, the code
+// a run that is parked, which means that its code waits for a person (see Park): the error
+// then has the reason ReasonParked. If ctx ends, the code
 // is interrupted and the error is CodeCancelled.
 //
 // Errors: CodeInvalid, CodeUnsupportedLanguage, CodeBusy, CodeExecFailed,
 // CodeGone, CodeNotReady, CodeCancelled, CodeInternal.
 func (b *Box) Run(ctx context.Context, req RunRequest) (_ *RunResult, failed error) {
 	const op = "run code"
-	if req.Calls != nil {
-		defer req.Calls.End()
+	if req.ToolCalls != nil {
+		defer req.ToolCalls.End()
 	}
 	lang, err := b.languageOf(op, req)
 	if err != nil {
@@ -44,17 +45,17 @@ func (b *Box) Run(ctx context.Context, req RunRequest) (_ *RunResult, failed err
 	}
 	defer end()
 	k := b.kernel(lang)
-	if err := k.runs.Enter(ctx, b.cut); err != nil {
+	if err := k.runs.Enter(ctx, b.aborted); err != nil {
 		return nil, b.queueError(op, err)
 	}
 	defer k.runs.Leave()
-	defer func() { b.noteCutOff(ctx, req.Calls, failed) }() // before the next run can end
+	defer func() { b.keepUndelivered(ctx, req.ToolCalls, failed) }() // before the next run can end
 	if err := b.callLock.Acquire(ctx, 1); err != nil {
 		return nil, b.cancelled(op, context.Cause(ctx))
 	}
 	defer b.callLock.Release(1)
 
-	endWork, err := b.work(ctx, op)
+	endWork, err := b.resumeForCall(ctx, op)
 	if err != nil {
 		return nil, err
 	}
@@ -72,8 +73,8 @@ func (b *Box) Run(ctx context.Context, req RunRequest) (_ *RunResult, failed err
 	if res.Stopped == "cancelled" {
 		return nil, out.attach(b.cancelled(op, context.Cause(ctx)))
 	}
-	if req.Calls != nil {
-		for _, d := range req.Calls.Displays() {
+	if req.ToolCalls != nil {
+		for _, d := range req.ToolCalls.Displays() {
 			out.Display(d)
 		}
 	}
@@ -110,7 +111,7 @@ func (b *Box) runInAgent(ctx context.Context, k *kernel, lang string, req RunReq
 		TimeoutMS: millis(timeout), GraceMS: millis(killGrace),
 		Capture: protocol.Capture{Head: b.env.cfg().OutputHead, Tail: b.env.cfg().OutputTail},
 	}
-	if req.Calls == nil {
+	if req.ToolCalls == nil {
 		_, release := b.guard(ctx, timeout+b.env.kernelStart)
 		defer release()
 		return b.machine.Agent.Run(ctx, x, []byte(req.Code), out)
@@ -118,7 +119,7 @@ func (b *Box) runInAgent(ctx context.Context, k *kernel, lang string, req RunReq
 	x.TimeoutMS = millis(timeout + maxParked)
 	out.toolLanguage = lang
 	took, err := b.parkable(ctx, k.runs, timeout, b.env.kernelStart, &res.Stopped, func(ctx context.Context) (err error) {
-		res, err = b.machine.Agent.RunWithCalls(ctx, x, []byte(req.Code), out, req.Calls)
+		res, err = b.machine.Agent.RunWithCalls(ctx, x, []byte(req.Code), out, req.ToolCalls)
 		return err
 	})
 	res.Seconds = min(res.Seconds, took.Seconds())
@@ -145,7 +146,7 @@ func (b *Box) runResult(k *kernel, code string, res *protocol.RunResult, out *co
 		r.Lost = "the interpreter had ended between the calls"
 		r.Notes = append(r.Notes, "The interpreter had ended since the last call and was started anew: earlier variables were lost, files are kept.")
 	}
-	if res.Stopped != stoppedEarly {
+	if res.Stopped != stoppedBeforeStart {
 		k.ran.Store(true)
 		if k == b.kernel(b.interpreter.Language()) {
 			b.noteRan()
@@ -156,7 +157,7 @@ func (b *Box) runResult(k *kernel, code string, res *protocol.RunResult, out *co
 		switch {
 		case res.Lost != "":
 			note = fmt.Sprintf("Code execution timed out after %s.", secs(timeout))
-		case res.Stopped == stoppedEarly:
+		case res.Stopped == stoppedBeforeStart:
 			note = fmt.Sprintf("Code execution timed out after %s, before the code began: the interpreter was starting. Run it again.", secs(timeout))
 		}
 		r.Notes = append(r.Notes, note)

@@ -130,7 +130,7 @@ func (r *registry) setState(b *Box, to state) {
 	}
 	// An idle box that is being hibernated may stay.
 	if idle := from == stateReady || from == statePaused; to.final() || to.freeing() && !(to == stateHibernating && idle) {
-		b.cutOff()
+		b.abortCalls()
 	}
 	switch {
 	case to == stateReady && (from.starting() || from == stateNew):

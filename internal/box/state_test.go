@@ -215,7 +215,7 @@ func (h *history) note(r *registry, b *Box, from, to state) {
 	if _, got := r.freeing[b]; got != to.freeing() {
 		fail("among those being freed: %t", got)
 	}
-	if got := closed(b.cut); got != !to.live() && to != stateHibernating {
+	if got := closed(b.aborted); got != !to.live() && to != stateHibernating {
 		fail("told that it has ended: %t", got)
 	}
 	if got := closed(b.unloadDone); got != to.final() {

@@ -54,7 +54,7 @@ func secs(d time.Duration) string {
 // agent that does not even report a timeout is hung. It is the backstop of a
 // cancellation, whose path docs/architecture.md describes below "Where to look". The
 // caller must call release when the call has ended; clock is the timeout, which may be
-// held before that.
+// suspended before that.
 func (b *Box) guard(ctx context.Context, d time.Duration) (clock *deadline, release func()) {
 	clock = newDeadline(d+b.env.answerGrace, func() {
 		b.life.terminate(b, ReasonCrashed, "its agent did not answer in time")

@@ -129,17 +129,17 @@ type Chunk struct {
 // RunRequest asks for code to be run in the kernel of a language, whose
 // variables live on from call to call.
 type RunRequest struct {
-	Code     string
-	Language string        // "": that of the interpreter of the box
-	Timeout  time.Duration // 0: the default of the kind
-	Progress func(Chunk)   // may be nil; called in the caller's goroutine, and holds up the code until it returns
-	Calls    Calls         // answers the code's calls; nil allows none
+	Code      string
+	Language  string        // "": that of the interpreter of the box
+	Timeout   time.Duration // 0: the default of the kind
+	Progress  func(Chunk)   // may be nil; called in the caller's goroutine, and holds up the code until it returns
+	ToolCalls ToolCalls     // answers the code's calls; nil allows none
 }
 
-// Calls answers the calls of a run's code, and keeps what they add to its result. A call
+// ToolCalls answers the calls of a run's code, and keeps what they add to its result. A call
 // that waits for a person may park the run, see [Park]. The timeout of a run that may
 // call includes the start of its interpreter.
-type Calls interface {
+type ToolCalls interface {
 	client.Host
 	// Displays returns the images that calls returned to the code.
 	Displays() []protocol.Display
@@ -183,7 +183,7 @@ type ExecRequest struct {
 	Timeout    time.Duration // 0: the default; not for Background
 	Background bool          // return as soon as it runs
 	Progress   func(Chunk)   // may be nil; called in the caller's goroutine, and holds up the code until it returns
-	Calls      Calls         // answers the calls of the command's processes; nil allows none; not for Background
+	ToolCalls  ToolCalls     // answers the calls of the command's processes; nil allows none; not for Background
 }
 
 // ExecResult says how a command ended or, with Running, that it has not.

@@ -23,9 +23,10 @@ type Undelivered struct {
 // ErrStopping is the cause of the context of a call that ends because the server stops.
 var ErrStopping = errors.New("the server is shutting down")
 
-// noteCutOff makes a later call report what the code of this one did, if its context has ended. The
-// stop of the server has cut off a call that failed, not one that ended just before.
-func (b *Box) noteCutOff(ctx context.Context, calls Calls, failed error) {
+// keepUndelivered makes a later call report what the code of this one did, if the context of this
+// one has ended, so that nobody gets its result. The stop of the server has ended a call that
+// failed, not one that was complete just before.
+func (b *Box) keepUndelivered(ctx context.Context, calls ToolCalls, failed error) {
 	if ctx.Err() != nil {
 		b.addUndelivered(calls, Undelivered{Stopped: failed != nil && errors.Is(context.Cause(ctx), ErrStopping)})
 	}
@@ -33,7 +34,7 @@ func (b *Box) noteCutOff(ctx context.Context, calls Calls, failed error) {
 
 // addUndelivered makes a later call report i and what the code of this one did, if its calls may
 // have changed something or the stop of the server cut it off.
-func (b *Box) addUndelivered(calls Calls, i Undelivered) {
+func (b *Box) addUndelivered(calls ToolCalls, i Undelivered) {
 	changed := ""
 	if calls != nil {
 		changed = calls.Changed()
@@ -54,7 +55,7 @@ func (b *Box) addUndelivered(calls Calls, i Undelivered) {
 
 // NoteUndelivered makes a later call report what the code of this one did, which ran to its end. The
 // caller uses it if the client of the call has left before the result.
-func (b *Box) NoteUndelivered(calls Calls) {
+func (b *Box) NoteUndelivered(calls ToolCalls) {
 	b.addUndelivered(calls, Undelivered{Finished: true})
 }
 

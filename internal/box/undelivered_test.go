@@ -22,7 +22,7 @@ func cutOffCall(t *testing.T, f *fixture, changed string) {
 	ended := make(chan error, 1)
 	started := make(chan struct{}, 1)
 	go func() {
-		_, err := b.Run(ctx, RunRequest{Code: "print('half', flush=True)\nimport time\ntime.sleep(100)", Calls: calls, Progress: func(Chunk) {
+		_, err := b.Run(ctx, RunRequest{Code: "print('half', flush=True)\nimport time\ntime.sleep(100)", ToolCalls: calls, Progress: func(Chunk) {
 			select {
 			case started <- struct{}{}:
 			default:
@@ -144,7 +144,7 @@ func TestUndelivered_Stopped(t *testing.T) {
 	f, _ := newSnapFixture(t, neverIdle)
 	b := f.session(t, "bob", "x")
 	ctx, stop := context.WithCancelCause(t.Context())
-	if _, err := b.Run(ctx, RunRequest{Code: "x = 1", Calls: &stoppingCalls{stop: stop}}); err != nil {
+	if _, err := b.Run(ctx, RunRequest{Code: "x = 1", ToolCalls: &stoppingCalls{stop: stop}}); err != nil {
 		t.Fatal(err)
 	}
 	stopped := func() *Undelivered {

@@ -49,7 +49,7 @@ func TestGone_OverQuota(t *testing.T) {
 				})
 				revise() // the next scan
 			}
-			<-b.cut
+			<-b.aborted
 			f.reg.mu.Lock()
 			defer f.reg.mu.Unlock()
 			got := b.goneLocked("test")

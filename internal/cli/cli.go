@@ -1,6 +1,6 @@
 // Package cli is the command line of Glovebox, and the place where engine, boxes and server
-// come together. Each command has a file of its own; host.go opens the engine, which package
-// engines chooses, and the boxes. Main runs the program, also from tests.
+// come together. Each command has a file of its own; engine.go selects the engine by the
+// settings, package engines chooses without them, and host.go opens it and the boxes. Main runs the program, also from tests.
 //
 // Data goes to standard output, everything else to standard error. The exit codes are
 // part of the interface: see ExitOK.

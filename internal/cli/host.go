@@ -35,9 +35,9 @@ import (
 // enter does not return. If it is, the inner process dies with the outer one.
 func enter(cfg *config.Config) error { return enterWith(cfg, false) }
 
-// enterWith is enter for a program that may outlive the outer process; see
+// enterWith is enter for a program that may survive the outer process; see
 // engine.Factory.Enter.
-func enterWith(cfg *config.Config, outlive bool) error {
+func enterWith(cfg *config.Config, surviveParent bool) error {
 	if err := prepareState(cfg.StateDir); err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func enterWith(cfg *config.Config, outlive bool) error {
 	if err := os.Setenv("GLOVEBOX_STATE_DIR", cfg.StateDir); err != nil {
 		return fmt.Errorf("pass on the state directory: %w", err)
 	}
-	return explain(engines.Enter(outlive))
+	return explain(engines.Enter(surviveParent))
 }
 
 // builtWithCgo reports whether the executable depends on the host's C library.

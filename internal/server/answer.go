@@ -56,7 +56,7 @@ func (s *Server) deliver(cl *call, status int, message []byte) {
 		size = 0
 	}
 	size = s.answers.clamp(p, size)
-	if more := size - reserved; more > 0 && s.answers.take(p, more) != noExcess {
+	if more := size - reserved; more > 0 && s.answers.take(p, more) != withinLimits {
 		status, message, size = http.StatusOK, envelope.ErrorReply(cl.id, s.tooManyAnswers(p, int64(len(message)))), reserved
 	} else if more < 0 {
 		s.answers.give(p, -more)
@@ -75,7 +75,7 @@ func (s *Server) reserve(ctx context.Context, bytes int64) bool {
 	defer cl.mu.Unlock()
 	p := cl.caller.account()
 	bytes = s.answers.clamp(p, bytes)
-	if cl.delivered || s.answers.take(p, bytes) != noExcess {
+	if cl.delivered || s.answers.take(p, bytes) != withinLimits {
 		return false
 	}
 	cl.reserved += bytes
@@ -96,7 +96,7 @@ func (s *Server) fits(ctx context.Context, bytes int64) error {
 	switch {
 	case cl.delivered || more <= 0:
 		return nil
-	case s.answers.take(p, more) != noExcess:
+	case s.answers.take(p, more) != withinLimits:
 		return s.tooManyAnswers(p, bytes)
 	}
 	cl.reserved += more

@@ -66,7 +66,7 @@ func (s *Server) authorize(next mcp.MethodHandler) mcp.MethodHandler {
 		}
 		if isCall {
 			p := c.account()
-			if s.quota.take(p, 1) != noExcess {
+			if s.quota.take(p, 1) != withinLimits {
 				atLimit = tools.TooManyCalls(s.opts.Limits.OwnerCalls)
 				return nil, atLimit
 			}
@@ -78,7 +78,7 @@ func (s *Server) authorize(next mcp.MethodHandler) mcp.MethodHandler {
 		if !c.has(auth.Use) {
 			ctx = tools.OnlyReads(ctx)
 		}
-		ctx, release := c.bound(ctx, method == listen)
+		ctx, release := c.bound(ctx, method == methodListen)
 		defer release()
 		return next(ctx, method, req)
 	}
@@ -97,7 +97,7 @@ func endWithTask(next mcp.MethodHandler) mcp.MethodHandler {
 func (s *Server) holdCall(owner box.Owner) (release func()) {
 	// The request that asks is still charged, and gives its place back.
 	p := account{owner: string(owner)} // who may run code
-	if s.quota.take(p, 1) != noExcess {
+	if s.quota.take(p, 1) != withinLimits {
 		return func() {}
 	}
 	return func() { s.quota.give(p, 1) }

@@ -56,7 +56,7 @@ func (s *Server) identify(w http.ResponseWriter, r *http.Request, allowBasic boo
 // refuses the request.
 func (s *Server) countConnection(w http.ResponseWriter, r *http.Request) bool {
 	e := s.connections.establish(r, callerIn(r).account())
-	if e == noExcess {
+	if e == withinLimits {
 		return true
 	}
 	w.Header().Set("Connection", "close")
@@ -73,11 +73,11 @@ func (s *Server) countRequest(w http.ResponseWriter, r *http.Request) (leave fun
 		return func() {}, true
 	}
 	p := callerIn(r).account()
-	if e := s.inFlight.take(p, 1); e != noExcess {
+	if e := s.inFlight.take(p, 1); e != withinLimits {
 		if r.Body != http.NoBody {
 			// The connection ends with the body at the latest, and soon in any case: it has a
 			// place among the connections.
-			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(excessLimit))
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(excessReadTimeout))
 			if r.ProtoMajor == 1 {
 				w.Header().Set("Connection", "close")
 			}

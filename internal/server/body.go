@@ -18,8 +18,8 @@ const (
 	// place of the reason.
 	refusedBody  = 512 << 20
 	refusedLimit = 10 * time.Second
-	// excessLimit is refusedLimit for a request that exceeds the limit of requests in flight.
-	excessLimit = time.Second
+	// excessReadTimeout is refusedLimit for a request that exceeds the limit of requests in flight.
+	excessReadTimeout = time.Second
 	// smallBody is the size up to which a body does not count against the limit of all
 	// bodies, which is largeBodies times that of one. The limit of requests in flight bounds
 	// the number of these.
@@ -62,7 +62,7 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) (body []byte, 
 			return true
 		}
 		e := s.bodies.take(p, size-reserved)
-		if e != noExcess {
+		if e != withinLimits {
 			refuse(func() { s.refuseExcess(w, r, nil, e, "Too many large requests") })
 			return false
 		}

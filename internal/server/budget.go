@@ -32,9 +32,9 @@ type budget struct {
 type excess int
 
 const (
-	noExcess    excess = iota
-	ownerExcess        // the limit of one owner
-	totalExcess        // the limit of all owners together
+	withinLimits excess = iota
+	ownerExcess         // the limit of one owner
+	totalExcess         // the limit of all owners together
 )
 
 // take charges n to an account until give returns it. It charges nothing if a limit would be
@@ -51,7 +51,7 @@ func (b *budget) take(p account, n int64) excess {
 		return totalExcess
 	}
 	b.addLocked(p, n)
-	return noExcess
+	return withinLimits
 }
 
 // give returns what take has charged, or a part of it.

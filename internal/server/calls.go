@@ -113,7 +113,7 @@ func (cs *calls) cancel(match func(mcp.Session) bool, cause error) {
 // begin registers a call. It returns false if another call in flight in the session has
 // the same id.
 func (s *Server) begin(cl *call) bool {
-	cl.counts = cl.method != listen
+	cl.counts = cl.method != methodListen
 	if cl.conn != nil && !cl.conn.add(cl) {
 		cl.cancel(nil)
 		return false

@@ -15,7 +15,7 @@ var known = map[string]bool{
 	"prompts/list": true, "prompts/get": true, "completion/complete": true,
 	"resources/list": true, "resources/templates/list": true, "resources/read": true,
 	"resources/subscribe": true, "resources/unsubscribe": true,
-	"logging/setLevel": true, listen: true,
+	"logging/setLevel": true, methodListen: true,
 	"notifications/initialized": true, methodCancelled: true,
 	"notifications/progress": true, "notifications/roots/list_changed": true,
 }
@@ -52,7 +52,7 @@ func classify(body []byte) (m postBody, refused *jsonrpc.Error) {
 		case refused != nil:
 		case e.Inexact:
 			refused = envelope.ErrInexact
-		case e.Method == initialize, e.Method == listen: // each is bounded by a limit of its own
+		case e.Method == initialize, e.Method == methodListen: // each is bounded by a limit of its own
 			refused = &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "Invalid request: " + e.Method + " must not be part of a batch"}
 		case e.Kind == envelope.Request && ids[envelope.Key(e.ID)]:
 			refused = &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "Invalid request: two requests of the batch have one id"}

@@ -120,15 +120,15 @@ func (cs *connections) heaviestLocked() *connection {
 func (cs *connections) establish(r *http.Request, p account) excess {
 	c, _ := r.Context().Value(connectionKey{}).(*connection)
 	if c == nil || c.authenticated.Load() {
-		return noExcess
+		return withinLimits
 	}
 	cs.mu.Lock()
 	if c.place == nil || cs.open[c.conn] != c { // another request was faster, or it is closed
 		cs.mu.Unlock()
-		return noExcess
+		return withinLimits
 	}
 	var victim *connection
-	exceeded := noExcess
+	exceeded := withinLimits
 	switch {
 	case cs.each > 0 && p.reader && cs.accounts[p] >= int(half(int64(cs.each))):
 		if victim = cs.idleLocked(func(c *connection) bool { return c.account == p }); victim == nil {
@@ -146,7 +146,7 @@ func (cs *connections) establish(r *http.Request, p account) excess {
 	if victim != nil {
 		cs.removeLocked(victim)
 	}
-	if exceeded == noExcess {
+	if exceeded == withinLimits {
 		cs.unlistLocked(c)
 		c.account = p
 		cs.established++

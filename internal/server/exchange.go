@@ -46,7 +46,7 @@ func (s *Server) exchange(w http.ResponseWriter, r *http.Request, m *postBody, t
 	}
 	st := newStream(rand.Text(), session, to.version, m.requests(), s.replay)
 	st.json, st.batch, st.direct = to.json, m.batch, direct != nil
-	if m.Method == listen {
+	if m.Method == methodListen {
 		st.queued = true
 		c.setOwn(st)
 	}
@@ -185,8 +185,8 @@ func (s *Server) beginAll(w http.ResponseWriter, r *http.Request, m *postBody, t
 			cl.sdk = m.session.mcp
 		}
 		ctx := r.Context()
-		if !to.modern && r.Header.Get(headerForwarded) != forwardedCall {
-			ctx = tools.WithReader(context.WithoutCancel(ctx), st.hasReader) // older clients cancel by a message, and other servers as modern ones
+		if !cancelsByDisconnect(r, to) {
+			ctx = tools.WithAnswerWaiter(context.WithoutCancel(ctx), st.hasReader)
 		}
 		cl.ctx, cl.cancel = context.WithCancelCause(ctx)
 		if s.begin(cl) {
@@ -221,6 +221,12 @@ func (cl *call) extra(h http.Header) *mcp.RequestExtra {
 	extra := source{cl.caller, cl}.extra(h)
 	extra.CloseSSEStream = func(args mcp.CloseSSEStreamArgs) { cl.stream.closeConnection(args.RetryAfter) }
 	return extra
+}
+
+// cancelsByDisconnect reports whether a request is cancelled when its connection ends: those
+// of modern clients and those that another server forwards. Older clients cancel by a message.
+func cancelsByDisconnect(r *http.Request, to target) bool {
+	return to.modern || r.Header.Get(headerForwarded) == forwardedCall
 }
 
 // deliverAll delivers notifications and responses to a session. It reports false if the

@@ -101,7 +101,7 @@ func (s *Server) forwardSession(w http.ResponseWriter, r *http.Request, m *postB
 	}
 	if r.Method == http.MethodDelete { // it takes no place as long as it is short
 		p := callerIn(r).account()
-		if e := s.inFlight.take(p, 1); e != noExcess {
+		if e := s.inFlight.take(p, 1); e != withinLimits {
 			s.refuseExcess(w, r, nil, e, "Too many requests in flight")
 			return true
 		}
@@ -117,7 +117,7 @@ func (s *Server) forwardSession(w http.ResponseWriter, r *http.Request, m *postB
 	}
 	client := r.Context()
 	ctx := client
-	if m == nil || m.Kind != envelope.Request || m.Method == listen { // nothing waits for its end
+	if m == nil || m.Kind != envelope.Request || m.Method == methodListen { // nothing waits for its end
 		var cancel context.CancelCauseFunc
 		ctx, cancel = context.WithCancelCause(ctx)
 		defer cancel(nil)
@@ -144,7 +144,7 @@ func (s *Server) forwardStream(w http.ResponseWriter, r *http.Request) bool {
 		return false
 	}
 	p := callerIn(r).account()
-	if e := s.streams.take(p, 1); e != noExcess {
+	if e := s.streams.take(p, 1); e != withinLimits {
 		s.refuseExcess(w, r, nil, e, "Too many open streams")
 		return true
 	}

@@ -37,7 +37,7 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 	}
 	defer release()
 	p := callerIn(r).account()
-	if e := s.streams.take(p, 1); e != noExcess {
+	if e := s.streams.take(p, 1); e != withinLimits {
 		s.refuseExcess(w, r, nil, e, "Too many open streams")
 		return
 	}
@@ -59,7 +59,7 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 		for _, e := range events {
 			charged += int64(len(e.data))
 		}
-		if charged = s.answers.clamp(p, charged); s.answers.take(p, charged) != noExcess {
+		if charged = s.answers.clamp(p, charged); s.answers.take(p, charged) != withinLimits {
 			charged = 0
 			return false
 		}

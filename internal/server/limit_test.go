@@ -130,8 +130,8 @@ func TestStreams_Limit(t *testing.T) {
 	busy(t, "a third stream", res, body)
 	h, listenBody := modernCall(1, "x", "{}")
 	delete(h, "Mcp-Name")
-	h["Mcp-Method"] = listen
-	listenBody = strings.Replace(listenBody, callTool, listen, 1)
+	h["Mcp-Method"] = methodListen
+	listenBody = strings.Replace(listenBody, callTool, methodListen, 1)
 	res, body = do(t, "POST", url, h, listenBody)
 	busy(t, "a third listener", res, body)
 	if res, body := do(t, "POST", url, a, toolCall(1, "get_sessions", "{}")); res.StatusCode != 200 {

@@ -20,7 +20,7 @@ import (
 // cancelledPrefix begins the text of the error for a request that was cancelled.
 const cancelledPrefix = "Request cancelled: "
 
-const listen = "subscriptions/listen"
+const methodListen = "subscriptions/listen"
 
 // recover turns a panic into an error for the one client that caused it.
 func (s *Server) recover(next mcp.MethodHandler) mcp.MethodHandler {

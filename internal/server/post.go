@@ -102,22 +102,22 @@ func (s *Server) admit(w http.ResponseWriter, r *http.Request, m *postBody, a *a
 	switch {
 	case m.Kind != envelope.Request:
 		return func() {}, true
-	case m.Method == listen:
+	case m.Method == methodListen:
 		in, text = &s.streams, "Too many open streams"
 	case tasks.Follows(m.Method): // tasks that hold all places must not keep their clients from polling them
 		in = &s.polls
 	}
 	places := in.clamp(p, int64(m.calls))
-	if e := in.take(p, places); e != noExcess {
+	if e := in.take(p, places); e != withinLimits {
 		s.refuseExcess(w, r, m.ID, e, text)
 		return nil, false
 	}
 	a.admit(int64(m.calls), places, func(n int64) { in.give(p, n) })
-	if m.Method != listen {
+	if m.Method != methodListen {
 		s.posts.add(1) // before draining is read, so that Shutdown misses none
 	}
 	leavePost = func() {
-		if m.Method != listen {
+		if m.Method != methodListen {
 			s.posts.add(-1)
 		}
 	}

@@ -60,7 +60,7 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request, m *postBody) (to 
 		to.version = cmp.Or(to.version, m.session.version)
 	case m.Method == initialize:
 		var e excess
-		if unreserve, e = s.sessions.reserve(callerIn(r).account()); e != noExcess {
+		if unreserve, e = s.sessions.reserve(callerIn(r).account()); e != withinLimits {
 			s.refuseExcess(w, r, m.ID, e, "Too many sessions")
 			return to, nil, false
 		}
@@ -70,7 +70,7 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request, m *postBody) (to 
 		s.refuse(w, http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest, fmt.Sprintf("Invalid request: batches are not part of protocol revision %.20s", to.version))
 		return to, nil, false
 	}
-	if m.Method == "" || known[m.Method] && (m.Method != listen || to.modern) || to.modern && tasks.Serves(m.Method) {
+	if m.Method == "" || known[m.Method] && (m.Method != methodListen || to.modern) || to.modern && tasks.Serves(m.Method) {
 		return to, unreserve, true
 	}
 	unreserve()

@@ -168,7 +168,7 @@ func TestReadToken_MakesRoomForOtherOwners(t *testing.T) {
 		}
 		s.sessions.mu.Unlock()
 		release, exceeded := s.sessions.reserve(account{"another", reader})
-		if exceeded != noExcess {
+		if exceeded != withinLimits {
 			t.Fatalf("reader %v: no place", reader)
 		}
 		release()
@@ -186,16 +186,16 @@ func TestReadToken_MakesRoomForOtherOwners(t *testing.T) {
 func TestReadToken_Budgets(t *testing.T) {
 	b := budget{all: 100, each: 10}
 	reader, user, other := account{"alice", true}, account{owner: "alice"}, account{owner: "bob"}
-	if n := b.clamp(reader, 50); n != 5 || b.take(reader, n) != noExcess {
+	if n := b.clamp(reader, 50); n != 5 || b.take(reader, n) != withinLimits {
 		t.Errorf("a reader can take %d of 10", n)
 	}
 	if b.take(reader, 1) != ownerExcess || !b.full(reader) || b.full(user) {
 		t.Error("a reader takes more than half")
 	}
-	if b.take(user, 5) != noExcess || b.take(user, 1) != ownerExcess || !b.full(user) {
+	if b.take(user, 5) != withinLimits || b.take(user, 1) != ownerExcess || !b.full(user) {
 		t.Error("the owner has another limit than 10")
 	}
-	if b.take(other, 10) != noExcess {
+	if b.take(other, 10) != withinLimits {
 		t.Error("another owner has less than 10")
 	}
 	b.give(reader, 5)

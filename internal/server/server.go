@@ -15,6 +15,9 @@
 //   - Calls: calls.go has those in flight, direct.go those that bypass the SDK's session, and
 //     answer.go delivers their answers. conn.go connects the others to the SDK. Package tasks
 //     has the calls that continue without their request.
+//   - Cancelling: exchange.go gets the message by which older clients cancel a call (intercept),
+//     and conn.go cancels it, with early_cancel.go for one that is not there yet. Newer clients
+//     end the request. calls.go cancels for the end of a session or of the server.
 //   - Sessions: session.go has them, stream.go the streams of their messages, response.go writes
 //     a stream to a client, and replay.go keeps events for clients that return.
 //   - Limits: rate.go, admission.go, connections.go, and budget.go, by which owners share.

@@ -109,7 +109,7 @@ func (ss *sessions) reserve(p account) (release func(), exceeded excess) {
 		if ss.opening[p]--; ss.opening[p] == 0 {
 			delete(ss.opening, p)
 		}
-	}, noExcess
+	}, withinLimits
 }
 
 // evictable returns which of the sessions that match are evicted for an account although they were in

@@ -131,16 +131,16 @@ func (s *Store) reserveBytes(ctx context.Context, lease *Lease, need, written in
 		short.reserved = short.disk + reserved
 		short.records = 0 // Write adds no record
 		if err == nil && short.disk > 0 {
-			err = s.refuseInGrace(short)
+			err = s.refuseWhileTooEarly(short)
 		}
 		return short, err
 	}, func() error { return lease.reserve(need) })
 }
 
-// refuseInGrace returns a *FullError while it is too early to evict for a full disk.
-func (s *Store) refuseInGrace(short shortfall) error {
+// refuseWhileTooEarly returns a *FullError while it is too early to evict for a full disk.
+func (s *Store) refuseWhileTooEarly(short shortfall) error {
 	sweepable, err := s.sweepable()
-	if err == nil && s.inDiskGrace(sweepable < 0) {
+	if err == nil && s.tooEarlyToEvict(sweepable < 0) {
 		err = fullError(short)
 	}
 	return err

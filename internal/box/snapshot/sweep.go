@@ -161,9 +161,9 @@ func (s *Store) inspect(it *item, dir *os.Root) (why Why, rest []string, err err
 	return "", rest, err
 }
 
-// inDiskGrace reports whether it is too early to evict because the disk is short: whatever
+// tooEarlyToEvict reports whether it is too early to evict because the disk is short: whatever
 // fills it may go away.
-func (s *Store) inDiskGrace(short bool) bool {
+func (s *Store) tooEarlyToEvict(short bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !short {
@@ -195,7 +195,7 @@ func (s *Store) sweepSpace(ctx context.Context) ([]Removal, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.inDiskGrace(short.disk > 0) {
+	if s.tooEarlyToEvict(short.disk > 0) {
 		short.disk = 0
 	}
 	victims, err := s.chooseVictims(items, nil, short)

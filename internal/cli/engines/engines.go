@@ -1,7 +1,7 @@
 // Package engines lists the engines that this program can use and chooses one.
 // No other package of the command line depends on a concrete engine.
 //
-// engines.go has the list, select.go the choice.
+// engines.go has the list, select.go the choice. internal/cli (engine.go) selects by the settings.
 //
 // Tests use internal/engine/process, which isolates nothing and cannot be chosen.
 package engines
@@ -48,9 +48,9 @@ func Names() []string {
 // this machine and can be examined from outside.
 func Local() []string { return Names()[:len(local)] }
 
-// Enter calls engine.Factory.Enter of the default engine, if it has one. That may
-// re-execute the program; Enter then does not return.
-func Enter(outlive bool) error {
+// Enter moves the process into the namespaces that the default engine needs, if it needs any:
+// see engine.Factory.Enter. It may re-execute the program and then does not return.
+func Enter(surviveParent bool) error {
 	f := Default()
 	if f.Enter == nil {
 		return nil
@@ -59,7 +59,7 @@ func Enter(outlive bool) error {
 		return err
 	}
 	defer os.Unsetenv(enteredEnv) // not for child processes
-	return f.Enter(outlive)
+	return f.Enter(surviveParent)
 }
 
 // Version returns the version of an engine and its date; ok is false if the engine

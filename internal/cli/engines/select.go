@@ -24,7 +24,7 @@ const probeTimeout = 10 * time.Second
 
 // Default returns the selected engine or, without one, the preferred engine of those
 // that this host can run, always the same one. If the host can run none, it returns the
-// preferred engine, whose errors give the reason.
+// preferred engine, whose errors give the reason. Preferred is the first of the list.
 var Default = sync.OnceValue(func() engine.Factory {
 	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
 	defer cancel()
@@ -34,9 +34,9 @@ var Default = sync.OnceValue(func() engine.Factory {
 	return choose(ctx, local, os.Getenv(enteredEnv))
 })
 
-func choose(ctx context.Context, list []engine.Factory, preferred string) engine.Factory {
+func choose(ctx context.Context, list []engine.Factory, named string) engine.Factory {
 	for _, f := range list {
-		if f.Name == preferred {
+		if f.Name == named {
 			return f
 		}
 	}

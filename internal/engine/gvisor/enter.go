@@ -32,12 +32,12 @@ var sysmonErr error
 // and the standard streams through, and exits with the inner process's code.
 // Inside, Enter returns nil.
 //
-// The kernel kills the inner process with the outer one. With outlive it sends the inner process
+// The kernel kills the inner process with the outer one. With surviveParent it sends the inner process
 // SIGHUP instead, so that a server whose client kills it can still write its boxes to disk.
 //
 // As an ordinary user the namespaces include a user namespace; where the host
 // forbids that, the error is an *engine.HostError with the command to type.
-func Enter(outlive bool) error {
+func Enter(surviveParent bool) error {
 	if entered() {
 		os.Unsetenv(enteredEnv)
 		// Nothing that is mounted here shows outside, and nothing that outside
@@ -60,7 +60,7 @@ func Enter(outlive bool) error {
 	if err != nil {
 		return fmt.Errorf("read own mount namespace: %w", err)
 	}
-	return reexec(own, outlive)
+	return reexec(own, surviveParent)
 }
 
 // entered reports whether the process is inside.
@@ -80,8 +80,8 @@ func canMount() bool {
 }
 
 // reexec runs the executable again in new namespaces and exits with its code. It
-// returns only if that process cannot be started. For outlive see Enter.
-func reexec(ownNS string, outlive bool) error {
+// returns only if that process cannot be started. For surviveParent see Enter.
+func reexec(ownNS string, surviveParent bool) error {
 	// The parent death signal is bound to the thread that starts the child, so
 	// that thread must stay.
 	runtime.LockOSThread()
@@ -97,7 +97,7 @@ func reexec(ownNS string, outlive bool) error {
 			Pdeathsig:  unix.SIGKILL,
 		},
 	}
-	if outlive {
+	if surviveParent {
 		// Some clients kill the whole process group.
 		cmd.SysProcAttr.Setsid, cmd.SysProcAttr.Pdeathsig = true, unix.SIGHUP
 	}
@@ -118,7 +118,7 @@ func reexec(ownNS string, outlive bool) error {
 		cmd.Wait()         // its error is that it was killed
 		return err
 	}
-	go forward(cmd.Process, signals, !outlive) // ends with the process
+	go forward(cmd.Process, signals, !surviveParent) // ends with the process
 	err := cmd.Wait()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {

@@ -1,6 +1,7 @@
 // Package remote implements what engines share whose guests are reached by commands of
 // another program, such as an API server: a stream to the agent that survives its
-// connections, and the rule that a guest has one stream at a time.
+// connections, and the rule that a guest has one stream at a time. Its other end in the guest
+// is the helper, internal/guest/pod, which starts the agent.
 package remote
 
 import (

@@ -6,8 +6,8 @@
 // golang.org/x/net and, of ours outside its subtree, internal/guest/protocol: every guest
 // contains it, so it must be small and start fast.
 //
-// Where to look: main.go starts, agent.go has the connection to the host and op.go an operation
-// of it. run.go runs code (package kernel has the interpreters), exec.go and background.go
+// Where to look: main.go starts, agent.go has the connection to the host, with the frames that open and cancel operations, and
+// op.go an operation. run.go runs code (package kernel has the interpreters), exec.go and background.go
 // commands, with launch.go, process.go and reap.go; fileops.go handles files (package files).
 // bridge.go and calls.go take the calls of code to the host, network.go and dials.go its
 // connections (package netdoor).
@@ -37,13 +37,13 @@ type agent struct {
 	mu  sync.Mutex               // held while the first hello is applied
 	cfg atomic.Pointer[settings] // nil before the first hello
 
-	reaper   *reaper
-	kernels  kernelSet
-	procs    processSet
-	drains   drainSet
-	bridge   bridge
-	settings atomic.Pointer[programSettings] // of the last settings of the network; nil: none
-	doors    *netdoor.Doors                  // set by the first hello; nil: none
+	reaper     *reaper
+	kernels    kernelSet
+	procs      processSet
+	drains     drainSet
+	bridge     bridge
+	programEnv atomic.Pointer[programEnv] // of the last settings of the network; nil: none
+	doors      *netdoor.Doors             // set by the first hello; nil: none
 }
 
 // serve handles the connection until in ends, which is the guest's end. It returns when

@@ -42,17 +42,17 @@ var (
 // call until the agent ends.
 type bridge struct {
 	mu       sync.Mutex
-	dir      string             // guarded by mu; "" until it listens
-	temp     bool               // guarded by mu; dir is removed at the end
-	listener *os.File           // guarded by mu
-	callers  map[string]*caller // guarded by mu, by token
-	conns    map[*os.File]bool  // guarded by mu
-	closed   bool               // guarded by mu
-	wg       sync.WaitGroup     // of the goroutines that accept and serve
+	dir      string                 // guarded by mu; "" until it listens
+	temp     bool                   // guarded by mu; dir is removed at the end
+	listener *os.File               // guarded by mu
+	permits  map[string]*callPermit // guarded by mu, by token
+	conns    map[*os.File]bool      // guarded by mu
+	closed   bool                   // guarded by mu
+	wg       sync.WaitGroup         // of the goroutines that accept and serve
 }
 
-// caller is a run or command in progress whose processes may call the host.
-type caller struct {
+// callPermit is a run or command in progress whose processes may call the host.
+type callPermit struct {
 	op      *op
 	token   string
 	dir     string
@@ -70,10 +70,10 @@ type caller struct {
 	wg    sync.WaitGroup // of the calls in progress
 }
 
-// admit lets the processes of a run call the host until end. The caller must set the
+// permitCalls lets the processes of a run call the host until end. The caller must set the
 // run's process with setProcess, and then start the code. Unless the process is new,
 // existed must be true: the processes that it has started already may not call.
-func (a *agent) admit(o *op, existed bool) (*caller, error) {
+func (a *agent) permitCalls(o *op, existed bool) (*callPermit, error) {
 	dir, err := a.bridge.open(a)
 	if err != nil {
 		return nil, failf(protocol.CodeInternal, "listen for calls: %v", err)
@@ -86,31 +86,31 @@ func (a *agent) admit(o *op, existed bool) (*caller, error) {
 	}
 	var secret [16]byte
 	rand.Read(secret[:]) // never fails
-	c := &caller{op: o, dir: dir, earlier: earlier, token: hex.EncodeToString(secret[:]), slots: make(chan struct{}, protocol.MaxCalls), started: make(chan struct{})}
+	c := &callPermit{op: o, dir: dir, earlier: earlier, token: hex.EncodeToString(secret[:]), slots: make(chan struct{}, protocol.MaxCalls), started: make(chan struct{})}
 	c.ctx, c.cancel = context.WithCancelCause(o.ctx)
 	b := &a.bridge
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.callers[c.token] = c
+	b.permits[c.token] = c
 	return c, nil
 }
 
 // setProcess sets the process that may call, with its descendants. If it has ended, none
 // may call.
-func (c *caller) setProcess(pid int) {
+func (c *callPermit) setProcess(pid int) {
 	c.leader, _ = identify(pid)
 	close(c.started)
 }
 
 // end refuses further calls, and cancels those in progress and waits for them: the host
 // requires that a run's calls end before the run.
-func (c *caller) end() {
+func (c *callPermit) end() {
 	if c == nil {
 		return
 	}
 	b := &c.op.conn.a.bridge
 	b.mu.Lock()
-	delete(b.callers, c.token)
+	delete(b.permits, c.token)
 	b.mu.Unlock()
 	c.mu.Lock()
 	c.ended = true
@@ -120,7 +120,7 @@ func (c *caller) end() {
 }
 
 // begin counts a call, which the caller must end with c.wg.Done.
-func (c *caller) begin() error {
+func (c *callPermit) begin() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -135,7 +135,7 @@ func (c *caller) begin() error {
 }
 
 // setup returns what the processes of the run need to call.
-func (c *caller) setup() bridgecall.Setup {
+func (c *callPermit) setup() bridgecall.Setup {
 	return bridgecall.Setup{Socket: filepath.Join(c.dir, bridgeSock), Token: c.token, Bin: c.dir}
 }
 
@@ -169,7 +169,7 @@ func (b *bridge) open(a *agent) (string, error) {
 		return "", err
 	}
 	b.dir, b.temp, b.listener = dir, temp, l
-	b.callers, b.conns = make(map[string]*caller), make(map[*os.File]bool)
+	b.permits, b.conns = make(map[string]*callPermit), make(map[*os.File]bool)
 	b.wg.Go(func() { b.accept(l) })
 	return dir, nil
 }
@@ -217,7 +217,7 @@ func (b *bridge) close() {
 	for f := range b.conns {
 		f.Close()
 	}
-	for _, c := range b.callers {
+	for _, c := range b.permits {
 		c.cancel(errConnEnded)
 	}
 	if b.temp {
@@ -301,7 +301,7 @@ func (b *bridge) serve(f *os.File) {
 // call checks who calls, waits for its turn, and asks the host.
 func (b *bridge) call(f *os.File, r io.Reader, h bridgecall.Header, who processID) ([]byte, error) {
 	b.mu.Lock()
-	c := b.callers[h.Token]
+	c := b.permits[h.Token]
 	b.mu.Unlock()
 	if c == nil {
 		return nil, failf(protocol.CodeNotAllowed, "the run that started this program has ended, or code mode is off: only a run in progress in code mode, and what it starts, can call tools")
@@ -372,7 +372,7 @@ func peer(f *os.File) (processID, error) {
 }
 
 // environ returns the variables with which a process calls.
-func (c *caller) environ(env []string) []string {
+func (c *callPermit) environ(env []string) []string {
 	s := c.setup()
 	return mergeEnv(env, []string{bridgecall.EnvSocket + "=" + s.Socket, bridgecall.EnvToken + "=" + s.Token, "PATH=" + lookup(env, "PATH") + ":" + s.Bin})
 }
@@ -387,7 +387,7 @@ func lookup(env []string, name string) string {
 }
 
 // marshalSetup returns the set-up for a kernel.
-func (c *caller) marshalSetup() []byte {
+func (c *callPermit) marshalSetup() []byte {
 	b, err := json.Marshal(c.setup())
 	if err != nil {
 		panic(err) // of strings: cannot fail

@@ -33,21 +33,21 @@ func execCommand(o *op, x protocol.Exec) (any, error) {
 	if x.Background && x.Stdin {
 		return nil, failf(protocol.CodeInvalid, "a background process has no standard input")
 	}
-	if x.Background && x.Calls {
+	if x.Background && x.ToolCalls {
 		return nil, failf(protocol.CodeInvalid, "a background process cannot call tools")
 	}
 	if x.Background && !a.procs.reserve() {
 		return nil, failf(protocol.CodeBusy, "%d background processes are already running", maxProcesses)
 	}
-	var c *caller
-	if x.Calls {
+	var c *callPermit
+	if x.ToolCalls {
 		var err error
-		if c, err = a.admit(o, false); err != nil {
+		if c, err = a.permitCalls(o, false); err != nil {
 			return nil, err
 		}
 		defer c.end()
 	}
-	a.announceCall()
+	a.forgetFailedLookups()
 	p, err := a.launch(cfg, x, c)
 	var nf *notRunnable
 	if errors.As(err, &nf) {
@@ -85,12 +85,12 @@ func (o *op) notRunnable(nf *notRunnable, c protocol.Capture) (any, error) {
 }
 
 // launch starts the process of a command. c may be nil.
-func (a *agent) launch(cfg *settings, x protocol.Exec, c *caller) (*process, error) {
+func (a *agent) launch(cfg *settings, x protocol.Exec, c *callPermit) (*process, error) {
 	argv, err := argvOf(x)
 	if err != nil {
 		return nil, err
 	}
-	env := mergeEnv(a.settings.Load().environ(cfg.launch.env), x.Env)
+	env := mergeEnv(a.programEnv.Load().environ(cfg.launch.env), x.Env)
 	if c != nil {
 		env = c.environ(env)
 	}

@@ -35,9 +35,9 @@ func (a *agent) openDoors() {
 	a.writeNetworkFile(protocol.Network{})
 }
 
-// announceCall tells the listeners for connections of programs, if there are any, that a call of
-// the box begins.
-func (a *agent) announceCall() {
+// forgetFailedLookups makes the network listeners ask the host again for names that it has not
+// resolved before. Each call into the box begins with it.
+func (a *agent) forgetFailedLookups() {
 	if a.doors != nil {
 		a.doors.BeginCall()
 	}

@@ -30,14 +30,14 @@ type kernelSet struct {
 	closed bool                   // guarded by mu
 }
 
-// slot holds one kernel. The operation that received from busy owns it.
+// kernelSlot holds one kernel. The operation that received from free owns it.
 type kernelSlot struct {
-	busy     chan struct{} // holds an element while free
+	free     chan struct{} // holds an element while free
 	language string
-	k        *kernel.Kernel   // nil: none; belongs to the owner of busy
-	settings *programSettings // that k has; belongs to the owner of busy
-	running  *kernel.Kernel   // guarded by kernelSet.mu; set while it runs code
-	seed     []byte           // guarded by kernelSet.mu; reseeds k before its next run
+	k        *kernel.Kernel // nil: none; belongs to the owner of free
+	env      *programEnv    // that k has; belongs to the owner of free
+	running  *kernel.Kernel // guarded by kernelSet.mu; set while it runs code
+	seed     []byte         // guarded by kernelSet.mu; reseeds k before its next run
 }
 
 // take acquires the slot of a name, and creates it if necessary.
@@ -55,7 +55,7 @@ func (s *kernelSet) take(name, language string) (*kernelSlot, error) {
 		if len(s.byName) >= maxKernels {
 			return nil, failf(protocol.CodeBusy, "%d kernels exist already; stop one", maxKernels)
 		}
-		sl = &kernelSlot{busy: make(chan struct{}, 1), language: language}
+		sl = &kernelSlot{free: make(chan struct{}, 1), language: language}
 		if s.byName == nil {
 			s.byName = make(map[string]*kernelSlot)
 		}
@@ -63,13 +63,13 @@ func (s *kernelSet) take(name, language string) (*kernelSlot, error) {
 		return sl, nil
 	}
 	select {
-	case <-sl.busy:
+	case <-sl.free:
 	default:
 		return nil, failf(protocol.CodeBusy, "kernel %q is running code", name)
 	}
 	if language != "" && sl.language != language {
 		if sl.alive() {
-			sl.busy <- struct{}{}
+			sl.free <- struct{}{}
 			return nil, failf(protocol.CodeInvalid, "kernel %q runs %s, not %.40q", name, sl.language, language)
 		}
 		sl.language = language
@@ -92,7 +92,7 @@ func (s *kernelSet) put(name string, sl *kernelSlot) {
 	if sl.k == nil {
 		delete(s.byName, name)
 	}
-	sl.busy <- struct{}{}
+	sl.free <- struct{}{}
 }
 
 // reseed makes every kernel reseed its random generators before its next run, each with
@@ -128,7 +128,7 @@ func (s *kernelSet) closeAll() {
 	s.closed = true
 	for _, sl := range s.byName {
 		select {
-		case <-sl.busy:
+		case <-sl.free:
 			if sl.k != nil {
 				sl.k.Close()
 			}
@@ -157,7 +157,7 @@ func (sl *kernelSlot) start(ctx context.Context, a *agent, preload []string) err
 		return failf(protocol.CodeNoLanguage, "the image of this box has no interpreter for %.40q", sl.language)
 	}
 	var k *kernel.Kernel
-	settings := a.settings.Load()
+	settings := a.programEnv.Load()
 	err := cfg.launch.startKernel(sl.language, func() (int, error) {
 		var err error
 		k, err = kernel.Start(ctx, kernel.Config{
@@ -179,7 +179,7 @@ func (sl *kernelSlot) start(ctx context.Context, a *agent, preload []string) err
 		}
 		return failf(protocol.CodeStart, "%v", err)
 	}
-	sl.k, sl.settings = k, settings
+	sl.k, sl.env = k, settings
 	go func() { // ends with the kernel, which shutdown closes
 		<-k.Done()
 		cfg.launch.ended(k.PID())
@@ -225,11 +225,11 @@ func runCode(o *op, x protocol.Run) (any, error) {
 	sink := newRunSink(o, cfg, x.Capture)
 	k := sl.k
 	var network, tools []byte
-	if t := a.settings.Load(); t != sl.settings {
-		network, sl.settings = t.message, t
+	if t := a.programEnv.Load(); t != sl.env {
+		network, sl.env = t.message, t
 	}
-	if x.Calls {
-		c, err := a.admit(o, !res.Fresh)
+	if x.ToolCalls {
+		c, err := a.permitCalls(o, !res.Fresh)
 		if err != nil {
 			return nil, err
 		}
@@ -237,7 +237,7 @@ func runCode(o *op, x protocol.Run) (any, error) {
 		c.setProcess(k.PID())
 		tools = c.marshalSetup()
 	}
-	a.announceCall()
+	a.forgetFailedLookups()
 	cfg.memory.enter()
 	defer cfg.memory.leave()
 	a.kernels.setRunning(sl, k)
@@ -245,8 +245,8 @@ func runCode(o *op, x protocol.Run) (any, error) {
 	r, err := k.Run(o.ctx, kernel.Request{
 		Code: code, Seed: a.kernels.takeSeed(sl),
 		Timeout: duration(x.TimeoutMS, 0, maxTimeout), Grace: duration(x.GraceMS, defaultGrace, maxGrace),
-		// Calls need the goroutines that an exclusive run would block.
-		Exclusive: a.inputFD >= 0 && !x.Calls && o.conn.alone(), Input: a.inputFD, Tools: tools, Network: network,
+		// Calls need the goroutines that a run that may block would stop.
+		MayBlock: a.inputFD >= 0 && !x.ToolCalls && o.conn.alone(), WakeFD: a.inputFD, Tools: tools, Network: network,
 		Program: x.Program, File: file,
 	}, sink)
 	if x.Program {
@@ -423,8 +423,8 @@ func (s *kernelSet) takeWait(ctx context.Context, x protocol.Kernel) (*kernelSlo
 		return s.take(x.Kernel, x.Language)
 	}
 	select {
-	case <-sl.busy:
-		sl.busy <- struct{}{}
+	case <-sl.free:
+		sl.free <- struct{}{}
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	case <-time.After(stopWait):

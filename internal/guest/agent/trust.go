@@ -35,8 +35,8 @@ var bundleVariables = []string{
 	"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "CARGO_HTTP_CAINFO", "AWS_CA_BUNDLE",
 }
 
-// programSettings are what the host's settings of the network mean for programs. It is immutable.
-type programSettings struct {
+// programEnv is what the host's settings of the network mean for the environment of programs. It is immutable.
+type programEnv struct {
 	env     []string // beside that of the settings
 	message []byte   // for running kernels: JSON
 }
@@ -101,7 +101,7 @@ func (a *agent) configureTrust(n protocol.Network) error {
 			env[nodeBundle] = filepath.Join(bridgeDir, bundleFile)
 		}
 	}
-	t := &programSettings{}
+	t := &programEnv{}
 	for _, name := range slices.Sorted(maps.Keys(env)) {
 		if name == "" || strings.ContainsAny(name, "=\x00") || strings.ContainsRune(env[name], 0) {
 			return failf(protocol.CodeInvalid, "the variable %.40q cannot be set", name)
@@ -109,7 +109,7 @@ func (a *agent) configureTrust(n protocol.Network) error {
 		t.env = append(t.env, name+"="+env[name])
 	}
 	var unset []string
-	if old := a.settings.Load(); old != nil {
+	if old := a.programEnv.Load(); old != nil {
 		for _, kv := range old.env {
 			name, _, _ := strings.Cut(kv, "=")
 			if _, ok := env[name]; !ok {
@@ -131,7 +131,7 @@ func (a *agent) configureTrust(n protocol.Network) error {
 		return err
 	}
 	t.message = message
-	a.settings.Store(t)
+	a.programEnv.Store(t)
 	return nil
 }
 
@@ -177,7 +177,7 @@ func replaceFile(path string, data []byte) error {
 }
 
 // environ returns env with the variables of t, which may be nil.
-func (t *programSettings) environ(env []string) []string {
+func (t *programEnv) environ(env []string) []string {
 	if t == nil {
 		return env
 	}

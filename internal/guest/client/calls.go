@@ -22,8 +22,8 @@ type Host interface {
 	Call(ctx context.Context, method string, args []byte) ([]byte, error)
 }
 
-// callSet holds the calls of one run. Conn.mu guards its fields.
-type callSet struct {
+// toolCallSet holds the calls of one run. Conn.mu guards its fields.
+type toolCallSet struct {
 	conn   *Conn
 	host   Host
 	ctx    context.Context // of the calls; ends with the run, or after its Cancel was sent
@@ -39,16 +39,16 @@ var (
 	errCallCancelled = errors.New("canceled by the guest")
 )
 
-// newCallSet returns the calls of a run that ends with ctx. The end of ctx does not cancel
+// newToolCallSet returns the calls of a run that ends with ctx. The end of ctx does not cancel
 // the calls at once, see op.cancelOn.
-func (c *Conn) newCallSet(ctx context.Context, h Host) *callSet {
-	s := &callSet{conn: c, host: h, open: make(map[uint32]*call)}
+func (c *Conn) newToolCallSet(ctx context.Context, h Host) *toolCallSet {
+	s := &toolCallSet{conn: c, host: h, open: make(map[uint32]*call)}
 	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	return s
 }
 
 // end cancels the calls and waits for their goroutines.
-func (s *callSet) end() {
+func (s *toolCallSet) end() {
 	s.conn.mu.Lock()
 	s.closed = true
 	s.conn.mu.Unlock()
@@ -59,7 +59,7 @@ func (s *callSet) end() {
 // call is an operation that the agent opened.
 type call struct {
 	conn   *Conn
-	set    *callSet
+	set    *toolCallSet
 	id     uint32
 	method string
 	in     *protocol.RecvQueue
@@ -153,14 +153,14 @@ func (c *Conn) openCallLocked(id uint32, raw json.RawMessage) error {
 	}
 	run := c.ops[x.Run]
 	switch {
-	case run == nil || run.calls == nil:
+	case run == nil || run.toolCalls == nil:
 		return fmt.Errorf("%w: a call of operation %d, which may not call", protocol.ErrFrame, x.Run)
 	case len(c.calls) >= protocol.MaxCalls:
 		return fmt.Errorf("%w: more than %d calls at the same time", protocol.ErrFlow, protocol.MaxCalls)
-	case run.calls.opened >= protocol.MaxRunCalls:
+	case run.toolCalls.opened >= protocol.MaxRunCalls:
 		return fmt.Errorf("%w: more than %d calls of one run", protocol.ErrFlow, protocol.MaxRunCalls)
 	}
-	k := &call{conn: c, set: run.calls, id: id, method: x.Method, in: protocol.NewRecvQueue(protocol.Window), window: protocol.NewSendWindow(protocol.Window)}
+	k := &call{conn: c, set: run.toolCalls, id: id, method: x.Method, in: protocol.NewRecvQueue(protocol.Window), window: protocol.NewSendWindow(protocol.Window)}
 	k.ctx, k.cancel = context.WithCancelCause(k.set.ctx)
 	if c.calls == nil {
 		c.calls = make(map[uint32]*call)
@@ -187,7 +187,7 @@ func (c *Conn) markPeerDone(k *call) {
 }
 
 // checkPeersDone returns an error if the run has calls for which the agent may still send data.
-func (s *callSet) checkPeersDone() error {
+func (s *toolCallSet) checkPeersDone() error {
 	for id, k := range s.open {
 		if !k.peerDone {
 			return fmt.Errorf("%w: end of a run with the open call %d", protocol.ErrFrame, id)
@@ -261,7 +261,7 @@ func (c *call) send(p []byte) error {
 	for len(p) > 0 {
 		n, err := c.window.Take(len(p), c.ctx.Done())
 		if err == nil {
-			err = c.conn.out.Add(0, c.ctx.Done(), protocol.Header{Type: protocol.Data, Channel: protocol.Body, Op: c.id}, p[:n])
+			err = c.conn.out.Add(hostEpoch, c.ctx.Done(), protocol.Header{Type: protocol.Data, Channel: protocol.Body, Op: c.id}, p[:n])
 		}
 		if errors.Is(err, protocol.ErrStopped) {
 			err = context.Cause(c.ctx)

@@ -61,6 +61,10 @@ const (
 // began may still run.
 var ErrNoAnswer = errors.New("the guest does not respond")
 
+// hostEpoch is the epoch of all frames of the host: only the agent has several connections on
+// one Outbox.
+const hostEpoch = 0
+
 // Conn is a connection to the agent of a guest. All methods may be called concurrently.
 type Conn struct {
 	stream io.ReadWriteCloser
@@ -256,16 +260,16 @@ func (c *Conn) dispatch(h protocol.Header, p []byte) error {
 		}
 		return fmt.Errorf("%w: frame of type %d for unknown operation %d", protocol.ErrFrame, h.Type, h.Op)
 	}
-	var early error
+	var openCalls error
 	if h.Type == protocol.End {
 		delete(c.ops, h.Op)
-		if o.calls != nil {
-			early = o.calls.checkPeersDone()
+		if o.toolCalls != nil {
+			openCalls = o.toolCalls.checkPeersDone()
 		}
 	}
 	c.mu.Unlock()
-	if early != nil {
-		return early
+	if openCalls != nil {
+		return openCalls
 	}
 	switch h.Type {
 	case protocol.Data, protocol.EOF:
@@ -293,7 +297,7 @@ func (c *Conn) dispatch(h protocol.Header, p []byte) error {
 }
 
 // begin registers an operation under a free id.
-func (c *Conn) begin(name protocol.Op, calls *callSet) (*op, error) {
+func (c *Conn) begin(name protocol.Op, calls *toolCallSet) (*op, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil {
@@ -306,7 +310,7 @@ func (c *Conn) begin(name protocol.Op, calls *callSet) (*op, error) {
 		c.next += 2
 	}
 	o := &op{
-		conn: c, name: name, id: c.next, calls: calls,
+		conn: c, name: name, id: c.next, toolCalls: calls,
 		in: protocol.NewRecvQueue(protocol.Window), window: protocol.NewSendWindow(protocol.Window), end: make(chan struct{}), quit: make(chan struct{}),
 	}
 	c.next += 2 // odd numbers stay odd when they wrap

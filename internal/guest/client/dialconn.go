@@ -123,7 +123,7 @@ func (d *dialConn) Write(p []byte) (done int, err error) {
 			err = d.conn.allDialsWindow.TakeAll(n, d.writeBy.done())
 		}
 		if err == nil { // the window of the link bounds what is pending
-			err = d.conn.out.AddBulkNow(0, protocol.Header{Type: protocol.Data, Channel: protocol.Body, Op: d.id}, p[:n])
+			err = d.conn.out.AddBulkNow(hostEpoch, protocol.Header{Type: protocol.Data, Channel: protocol.Body, Op: d.id}, p[:n])
 		}
 		if errors.Is(err, protocol.ErrStopped) {
 			continue // stopped returns the reason

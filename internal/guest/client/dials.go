@@ -209,10 +209,10 @@ func (c *Conn) cancelNetwork(cause error) {
 
 // putFrame sends a frame without waiting. If the guest does not read, it closes the
 // connection.
-func (c *Conn) putFrame(h protocol.Header, p []byte) { c.added(c.out.AddNow(0, h, p)) }
+func (c *Conn) putFrame(h protocol.Header, p []byte) { c.added(c.out.AddNow(hostEpoch, h, p)) }
 
 // putLast is putFrame for a frame that follows the Data frames of a dial.
-func (c *Conn) putLast(h protocol.Header, p []byte) { c.added(c.out.AddBulkNow(0, h, p)) }
+func (c *Conn) putLast(h protocol.Header, p []byte) { c.added(c.out.AddBulkNow(hostEpoch, h, p)) }
 
 // added completes an addition to the outbox that returned err.
 func (c *Conn) added(err error) {

@@ -15,15 +15,15 @@ import (
 
 // op is an operation in progress.
 type op struct {
-	conn   *Conn
-	name   protocol.Op
-	id     uint32
-	in     *protocol.RecvQueue
-	window *protocol.SendWindow
-	end    chan struct{}     // closed when End has been read
-	resp   protocol.Response // set before end is closed
-	quit   chan struct{}     // closed when the caller no longer waits
-	calls  *callSet          // nil: the operation may not call the host
+	conn      *Conn
+	name      protocol.Op
+	id        uint32
+	in        *protocol.RecvQueue
+	window    *protocol.SendWindow
+	end       chan struct{}     // closed when End has been read
+	resp      protocol.Response // set before end is closed
+	quit      chan struct{}     // closed when the caller no longer waits
+	toolCalls *toolCallSet      // nil: the operation may not call the host
 
 	abandoned atomic.Bool // the caller no longer consumes output
 }
@@ -41,7 +41,7 @@ func (c *Conn) do(ctx context.Context, name protocol.Op, args any, body io.Reade
 
 // doBytes is do with a body that is in memory, or begins with bytes that are, and goes
 // out with the request in one write. calls may be nil.
-func (c *Conn) doBytes(ctx context.Context, name protocol.Op, args any, first []byte, body io.Reader, calls *callSet, out output, grace time.Duration, res any) error {
+func (c *Conn) doBytes(ctx context.Context, name protocol.Op, args any, first []byte, body io.Reader, calls *toolCallSet, out output, grace time.Duration, res any) error {
 	o, err := c.start(ctx, name, args, calls)
 	if err != nil {
 		return err
@@ -68,7 +68,7 @@ var canceledNow = func() context.Context {
 }()
 
 // start starts an operation and adds its Open to the outbox, without Wake.
-func (c *Conn) start(ctx context.Context, name protocol.Op, args any, calls *callSet) (*op, error) {
+func (c *Conn) start(ctx context.Context, name protocol.Op, args any, calls *toolCallSet) (*op, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -90,7 +90,7 @@ func (c *Conn) start(ctx context.Context, name protocol.Op, args any, calls *cal
 	if err != nil {
 		return nil, err
 	}
-	if err := c.out.Add(0, ctx.Done(), protocol.Header{Type: protocol.Open, Op: o.id}, p); err != nil {
+	if err := c.out.Add(hostEpoch, ctx.Done(), protocol.Header{Type: protocol.Open, Op: o.id}, p); err != nil {
 		c.mu.Lock()
 		delete(c.ops, o.id)
 		c.mu.Unlock()
@@ -112,8 +112,8 @@ func (o *op) sendCancel() {
 func (o *op) cancelOn(ctx context.Context) (stop func() bool) {
 	return context.AfterFunc(ctx, func() {
 		o.sendCancel()
-		if o.calls != nil {
-			o.calls.cancel(context.Cause(ctx))
+		if o.toolCalls != nil {
+			o.toolCalls.cancel(context.Cause(ctx))
 		}
 	})
 }
@@ -121,7 +121,7 @@ func (o *op) cancelOn(ctx context.Context) (stop func() bool) {
 // put sends a frame without waiting. If the guest does not read, it closes the
 // connection.
 func (o *op) put(h protocol.Header, p []byte) {
-	if err := o.conn.out.AddNow(0, h, p); errors.Is(err, protocol.ErrStuck) {
+	if err := o.conn.out.AddNow(hostEpoch, h, p); errors.Is(err, protocol.ErrStuck) {
 		o.conn.end(fmt.Errorf("write to guest: %w", err))
 	}
 }
@@ -183,7 +183,7 @@ func (o *op) sendData(ended <-chan struct{}, ch protocol.Channel, p []byte) bool
 		if err != nil {
 			return false
 		}
-		if o.conn.out.Add(0, ended, protocol.Header{Type: protocol.Data, Channel: ch, Op: o.id}, p[:n]) != nil {
+		if o.conn.out.Add(hostEpoch, ended, protocol.Header{Type: protocol.Data, Channel: ch, Op: o.id}, p[:n]) != nil {
 			return false
 		}
 		if p = p[n:]; len(p) > 0 {

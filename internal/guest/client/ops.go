@@ -42,9 +42,9 @@ func (c *Conn) RunWithCalls(ctx context.Context, x protocol.Run, code []byte, s 
 	if code == nil {
 		code = []byte{}
 	}
-	var calls *callSet
-	if x.Calls = h != nil; x.Calls {
-		calls = c.newCallSet(ctx, h)
+	var calls *toolCallSet
+	if x.ToolCalls = h != nil; x.ToolCalls {
+		calls = c.newToolCallSet(ctx, h)
 		defer calls.end()
 	}
 	err := c.doBytes(ctx, protocol.OpRun, x, code, nil, calls, outputTo(s), grace(x.GraceMS), &res)
@@ -70,9 +70,9 @@ func (c *Conn) Exec(ctx context.Context, x protocol.Exec, stdin io.Reader, s Sin
 func (c *Conn) ExecWithCalls(ctx context.Context, x protocol.Exec, stdin io.Reader, s Sink, h Host) (protocol.ExecResult, error) {
 	var res protocol.ExecResult
 	x.Stdin = stdin != nil
-	var calls *callSet
-	if x.Calls = h != nil && !x.Background; x.Calls {
-		calls = c.newCallSet(ctx, h)
+	var calls *toolCallSet
+	if x.ToolCalls = h != nil && !x.Background; x.ToolCalls {
+		calls = c.newToolCallSet(ctx, h)
 		defer calls.end()
 	}
 	o, err := c.start(ctx, protocol.OpExec, x, calls)

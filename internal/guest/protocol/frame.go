@@ -4,8 +4,10 @@
 // docs/agent-protocol.md explains it.
 //
 // Where to look: frame.go, reader.go and outbox.go have the bytes on the stream, message.go
-// and network.go what they mean, window.go flow control, resume.go a new connection to an
-// agent that has had one. An engine brings the stream: see internal/engine/stdiolink.
+// and network.go what they mean, window.go flow control (of each operation, and of all dials
+// together), resume.go a new connection to an
+// agent that has had one. An engine brings the stream: internal/engine/
+// stdiolink on this host, internal/engine/remote from elsewhere.
 package protocol
 
 import (
@@ -26,11 +28,13 @@ const (
 	// memory.
 	MaxPayload = 256 << 10
 	// Window is how many bytes of data one side may send on one operation before the
-	// other grants more credit. It bounds the memory that a slow reader costs.
+	// other grants more credit. It bounds the memory that a slow reader costs. Dials have
+	// windows of their own: DialWindow and AllDialsWindow.
 	Window = 512 << 10
 	// MaxOps bounds the concurrent operations of one connection.
 	MaxOps = 256
-	// MaxDisplay bounds one display (all its representations, as JSON).
+	// MaxDisplay bounds one display: a value or figure that code shows, in all its MIME
+	// types, as JSON.
 	MaxDisplay = 8 << 20
 	// MaxRepresentations bounds the representations of one display. A value has up to
 	// about ten.
@@ -85,7 +89,7 @@ type Header struct {
 	Type    Type
 	Channel Channel
 	More    bool   // the message continues in the next Data frame of this channel
-	Op      uint32 // of the operation; odd if the host opened it, even and not 0 if the agent did
+	Op      uint32 // of the operation; odd if the host opened it, even and not 0 if the agent did; 0 is Credit for AllDialsWindow
 	Length  uint32 // of the payload, at most MaxPayload
 }
 

@@ -142,7 +142,7 @@ type Run struct {
 	// Empty: none.
 	File string `json:"file,omitempty"`
 	// Calls allows the code to open calls until the run ends. client.Conn sets it.
-	Calls bool `json:"calls,omitempty"`
+	ToolCalls bool `json:"calls,omitempty"`
 }
 
 // Call is a question of a run's code to the host. The arguments and the result are the
@@ -267,7 +267,7 @@ type Exec struct {
 	Stdin      bool     `json:"stdin"`    // Stdin frames follow until EOF; otherwise stdin is empty
 	Background bool     `json:"background"`
 	Capture    Capture  `json:"capture"`
-	Calls      bool     `json:"calls,omitempty"` // as of Run; not for Background
+	ToolCalls  bool     `json:"calls,omitempty"` // as of Run; not for Background
 }
 
 // ExecResult is the result of a command; for Background, of its start.

@@ -132,7 +132,7 @@ func newTool[In, Out any](d info, h func(context.Context, *Call, In) (Out, error
 						res = nil
 					}
 				}
-				delivered = err == nil && ctx.Err() == nil && hasReader(ctx)
+				delivered = err == nil && ctx.Err() == nil && hasAnswerWaiter(ctx)
 				if ctx.Err() == nil && !delivered {
 					c.noteUndelivered()
 				}

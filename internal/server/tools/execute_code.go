@@ -26,7 +26,7 @@ var executeCode = define(info{
 	if err != nil {
 		return executeCodeOut{}, err
 	}
-	res, err := b.Run(ctx, box.RunRequest{Code: in.Code, Timeout: cmp.Or(seconds(in.Timeout), b.SessionTimeout()), Progress: c.Progress, Calls: c.calls(b.ID())})
+	res, err := b.Run(ctx, box.RunRequest{Code: in.Code, Timeout: cmp.Or(seconds(in.Timeout), b.SessionTimeout()), Progress: c.Progress, ToolCalls: c.calls(b.ID())})
 	if err != nil {
 		if box.CodeOf(err) == box.CodeUnsupportedLanguage { // the code did not begin
 			c.stopUnnamed(ctx, b)

@@ -24,7 +24,7 @@ var executeCommand = define(info{
 	if err != nil {
 		return executeCommandOut{}, err
 	}
-	req := box.ExecRequest{Shell: in.Command, Timeout: cmp.Or(seconds(in.Timeout), b.SessionTimeout()), Progress: c.Progress, Calls: c.calls(b.ID())}
+	req := box.ExecRequest{Shell: in.Command, Timeout: cmp.Or(seconds(in.Timeout), b.SessionTimeout()), Progress: c.Progress, ToolCalls: c.calls(b.ID())}
 	if len(in.Args) > 0 { // some models send an empty list
 		req.Shell, req.Argv = "", append([]string{in.Command}, in.Args...)
 	}

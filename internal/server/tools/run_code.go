@@ -22,7 +22,7 @@ var runCode = define(info{
 	if err != nil {
 		return runCodeOut{}, err
 	}
-	res, err := b.Run(ctx, box.RunRequest{Code: in.Code, Timeout: seconds(in.Timeout), Progress: c.Progress, Calls: c.calls(b.ID())})
+	res, err := b.Run(ctx, box.RunRequest{Code: in.Code, Timeout: seconds(in.Timeout), Progress: c.Progress, ToolCalls: c.calls(b.ID())})
 	if err != nil {
 		return runCodeOut{}, c.withChanges(c.explainParked(b, err))
 	}

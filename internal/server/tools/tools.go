@@ -225,7 +225,7 @@ type Call struct {
 }
 
 // calls returns what answers the calls of code in a box; nil if it can call no tools.
-func (c *Call) calls(boxID string) box.Calls {
+func (c *Call) calls(boxID string) box.ToolCalls {
 	if c.broker == nil {
 		return nil // not a nil *codemode.Run in an interface
 	}

@@ -4,15 +4,15 @@ import "context"
 
 type readerKey struct{}
 
-// WithReader returns a context for a call that goes on without its connection, so that the client can
+// WithAnswerWaiter returns a context for a call that goes on without its connection, so that the client can
 // fetch the answer over another one. reads reports whether a connection waits for the answer.
-func WithReader(ctx context.Context, reads func() bool) context.Context {
+func WithAnswerWaiter(ctx context.Context, reads func() bool) context.Context {
 	return context.WithValue(ctx, readerKey{}, reads)
 }
 
-// hasReader reports whether the answer of a call has a connection to go to, as far as is known. The
+// hasAnswerWaiter reports whether the answer of a call has a connection to go to, as far as is known. The
 // answers of tasks are kept.
-func hasReader(ctx context.Context) bool {
+func hasAnswerWaiter(ctx context.Context) bool {
 	reads, ok := ctx.Value(readerKey{}).(func() bool)
 	return !ok || isTask(ctx) || reads()
 }

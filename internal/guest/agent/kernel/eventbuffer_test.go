@@ -32,11 +32,11 @@ func TestEventBuffer_Order(t *testing.T) {
 	cells["for i in range(0, 400, 2): print(i); n = os.write(1, b'%d\\n' % (i + 1))"] = want.String()
 	cells["for i in range(0, 400, 2): n = os.write(2, b'%d\\n' % i); print(i + 1); time.sleep(i % 20 / 1e4)"] = want.String()
 	cells["for i in range(0, 400, 2): print(i, file=sys.stderr); os.system(f'echo {i + 1}') if i % 40 == 0 else os.write(1, b'%d\\n' % (i + 1))\nNone"] = want.String()
-	for _, exclusive := range []bool{true, false} {
+	for _, mayBlock := range []bool{true, false} {
 		for range 2 { // output left of one run must not appear in the next
 			for code, want := range cells {
 				rec := &recorder{}
-				res, err := k.Run(t.Context(), Request{Code: []byte("import os, sys, time\n" + code), Exclusive: exclusive, Input: -1}, rec)
+				res, err := k.Run(t.Context(), Request{Code: []byte("import os, sys, time\n" + code), MayBlock: mayBlock, WakeFD: -1}, rec)
 				if err != nil || !res.OK || rec.all.String() != want {
 					t.Errorf("%.60s: got %+v, %v, %.200q, want %.200q", code, res, err, rec.all.String(), want)
 				}
@@ -69,9 +69,9 @@ func TestEventBuffer_HostileWrites(t *testing.T) {
 	}
 }
 
-// TestRun_ExclusiveStopsForInput checks that an exclusive wait for a run stops when there is
+// TestRun_BlockingWaitStopsForInput checks that a blocking wait for a run stops when there is
 // input, without affecting the run.
-func TestRun_ExclusiveStopsForInput(t *testing.T) {
+func TestRun_BlockingWaitStopsForInput(t *testing.T) {
 	k := start(t, Python, pythons(t)[0])
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
@@ -85,7 +85,7 @@ func TestRun_ExclusiveStopsForInput(t *testing.T) {
 		}
 		for i := range 50 {
 			rec := &recorder{}
-			res, err := k.Run(t.Context(), Request{Code: fmt.Appendf(nil, "print(%d)", i), Exclusive: true, Input: p[0]}, rec)
+			res, err := k.Run(t.Context(), Request{Code: fmt.Appendf(nil, "print(%d)", i), MayBlock: true, WakeFD: p[0]}, rec)
 			if err != nil || !res.OK || rec.out.String() != fmt.Sprintf("%d\n", i) {
 				t.Fatalf("input %q: got %+v, %v, %q", input, res, err, rec.out.String())
 			}

@@ -112,11 +112,11 @@ type Request struct {
 	Code    []byte
 	Seed    []byte        // if not empty, reseeds the interpreter's random generators first
 	Timeout time.Duration // 0: none
-	// Exclusive means that nothing else happens in this process until Input is readable.
-	// Waiting for the run may then block everything else, for 20 ms at a time.
-	Exclusive bool
-	Input     int
-	Grace     time.Duration // between interrupt and kill; 0: 2 s
+	// MayBlock allows the wait for the run to block this process, for 20 ms at a time:
+	// nothing else happens in it until the descriptor WakeFD is readable.
+	MayBlock bool
+	WakeFD   int
+	Grace    time.Duration // between interrupt and kill; 0: 2 s
 	// Tools, if not empty, lets the code call the host: JSON of bridgecall.Setup.
 	Tools []byte
 	// Network, if not empty, changes variables and the certificates that are trusted
@@ -253,12 +253,12 @@ func (k *Kernel) signal(sig unix.Signal) {
 	unix.Kill(-k.pid, sig)
 }
 
-// announceInterrupts tells a Node.js kernel how many SIGINTs the run got so far.
-// The announcement interrupts a cell that waits in the event loop, and the kernel
+// sendInterruptCount tells a Node.js kernel how many SIGINTs the run got so far.
+// The message interrupts a cell that waits in the event loop, and the kernel
 // starts no later cell before these signals have taken effect: a thread of
 // Node.js handles them, which may be late. Python handles a signal before it reads
-// the next command, and needs no announcement.
-func (k *Kernel) announceInterrupts(run uint32, signals int) {
+// the next command, and needs no message.
+func (k *Kernel) sendInterruptCount(run uint32, signals int) {
 	// The pipe is empty: the kernel has read the code that it runs. A kernel
 	// that has not is stuck, and killed after the grace period.
 	payload := append(binary.BigEndian.AppendUint32(nil, run), byte(min(signals, 255)))

@@ -109,7 +109,7 @@ func run(tb testing.TB, k *Kernel, code string) (Result, *recorder) {
 func runWith(tb testing.TB, k *Kernel, req Request) (Result, *recorder) {
 	tb.Helper()
 	rec := &recorder{}
-	req.Exclusive, req.Input = true, -1 // as nearly all runs are
+	req.MayBlock, req.WakeFD = true, -1 // as nearly all runs are
 	res, err := k.Run(tb.Context(), req, rec)
 	if err != nil {
 		tb.Fatalf("run %.200q: %v", req.Code, err)

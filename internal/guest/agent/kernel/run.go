@@ -150,8 +150,8 @@ func (k *Kernel) sendAndWait(req Request, guard *runGuard) (_ done, empty bool, 
 				return false, err
 			}
 		}
-		if req.Exclusive {
-			ready, empty = k.await(req.Input, guard.next(firstTick))
+		if req.MayBlock {
+			ready, empty = k.await(req.WakeFD, guard.next(firstTick))
 		}
 		return ready, nil
 	}
@@ -237,12 +237,12 @@ type runGuard struct {
 	started bool
 	last    bool // the process has ended; this is the last tick
 
-	mu        sync.Mutex
-	reason    string        // guarded by mu
-	finished  bool          // guarded by mu
-	timers    []func() bool // guarded by mu: stop the started timers
-	signals   int           // guarded by mu; SIGINTs sent
-	announced int           // guarded by mu; of signals, those announced to the kernel
+	mu       sync.Mutex
+	reason   string        // guarded by mu
+	finished bool          // guarded by mu
+	timers   []func() bool // guarded by mu: stop the started timers
+	signals  int           // guarded by mu; SIGINTs sent
+	counted  int           // guarded by mu; the last count that the kernel got
 }
 
 // next returns the time of the next tick.
@@ -292,20 +292,21 @@ func (g *runGuard) repeat() {
 	}
 }
 
-// signalLocked sends SIGINT and announces it, unless a command is being written:
-// then the next signal or the end of the run announces it.
+// signalLocked sends SIGINT. Node.js needs the count of signals, too: see
+// Kernel.sendInterruptCount. While a command is being written, the next signal or the end of
+// the run sends the count.
 func (g *runGuard) signalLocked() {
 	g.k.signal(unix.SIGINT)
 	g.signals++
 	if !g.k.sending.Load() {
-		g.announceLocked()
+		g.sendCountLocked()
 	}
 }
 
-func (g *runGuard) announceLocked() {
-	if g.k.language == JavaScript && g.announced < g.signals {
-		g.announced = g.signals
-		g.k.announceInterrupts(g.run, g.signals)
+func (g *runGuard) sendCountLocked() {
+	if g.k.language == JavaScript && g.counted < g.signals {
+		g.counted = g.signals
+		g.k.sendInterruptCount(g.run, g.signals)
 	}
 }
 
@@ -325,6 +326,6 @@ func (g *runGuard) end() string {
 	for _, stop := range g.timers {
 		stop()
 	}
-	g.announceLocked()
+	g.sendCountLocked()
 	return g.reason
 }
