@@ -192,7 +192,7 @@ func (b *Box) begin(ctx context.Context, op string) (end func(), err error) {
 	}, nil
 }
 
-// slot is begin and work for a call beside the kernels: at most Config.ParallelCalls run
+// slot is begin and resumeForCall for a call beside the kernels: at most Config.ParallelCalls run
 // at once.
 func (b *Box) slot(ctx context.Context, op string) (end func(), err error) {
 	ended, err := b.begin(ctx, op)

@@ -95,8 +95,9 @@ func ownedBy(owner Owner) func(*Box) bool {
 	return func(o *Box) bool { return o.key.owner == owner }
 }
 
-// victim returns the idle box to evict for owner; nil if there is none. has is the usage of
-// the scarce resource by owner, with the new box. The owner's own boxes come first. Another
+// victim returns the idle box to evict for owner; nil if there is none. has is what the
+// boxes of each owner use, with the new box: memory in MB, also at a limit of their number, or
+// bytes of disk. The owner's own boxes come first. Another
 // owner loses a box only if it uses at least as much as this owner.
 func victim(idle []*Box, owner Owner, has map[Owner]int, allowed func(*Box) bool) *Box {
 	own := ownedBy(owner)

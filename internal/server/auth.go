@@ -42,7 +42,7 @@ func (s *Server) identify(w http.ResponseWriter, r *http.Request, allowBasic boo
 		}
 		c.id = id
 		if c.rateKey = "owner " + id.Owner; !c.has(auth.Use) {
-			c.rateKey = "readers of " + id.Owner
+			c.rateKey = "readers of " + id.Owner // tokens that may not run code, together
 		}
 	}
 	if wait := s.rate.take(c.rateKey, 1, time.Now()); wait > 0 {

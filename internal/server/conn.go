@@ -110,7 +110,7 @@ func (c *conn) Write(ctx context.Context, m jsonrpc.Message) (err error) {
 		}
 		if cl.message != nil {
 			// The queue of the SDK refers to the last message of a session until the next one, which
-			// may never come, and the bytes of its body are given back with the answer.
+			// may never come, and the owner is no longer charged for its body after the answer.
 			cl.message.Params, cl.message.Extra = nil, nil
 		}
 		c.server.answer(cl, r.Result, r.Error)

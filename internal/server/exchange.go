@@ -17,7 +17,8 @@ import (
 
 // exchange serves the messages of a POST, and returns when their answers are written or
 // the client of a session has disconnected: its calls then continue, and it can resume the
-// stream. exchange calls unreserve when the calls keep the session from expiring.
+// stream. direct is the tool call if it needs no session of the SDK; nil otherwise. exchange calls
+// unreserve when the calls keep the session from expiring.
 func (s *Server) exchange(w http.ResponseWriter, r *http.Request, m *postBody, to target, direct *mcp.CallToolRequest, a *admission, unreserve func()) {
 	messages, refused := decode(m, direct != nil)
 	if refused != nil {
@@ -241,8 +242,8 @@ func (sess *mcpSession) deliverAll(from *caller, messages []jsonrpc.Message) boo
 }
 
 // intercept prepares a notification for the SDK, and reports whether the SDK gets the message.
-// If it is notifications/cancelled, intercept cancels the call that it names: of the session, or
-// without one of the same POST. The SDK would cancel by the id, some time after it has read the
+// If it is notifications/cancelled, intercept cancels the call that it names: of the session, or,
+// without a session, of the same POST. The SDK would cancel by the id, some time after it has read the
 // notification, and so perhaps a later call with the same id.
 func (c *conn) intercept(from *caller, message jsonrpc.Message) bool {
 	n, ok := message.(*jsonrpc.Request)
@@ -256,7 +257,8 @@ func (c *conn) intercept(from *caller, message jsonrpc.Message) bool {
 	case methodProgress: // nothing here asks clients for progress
 		return false
 	}
-	// The SDK queues notifications without a bound, after their body has been given back.
+	// The SDK queues notifications without a bound, when their owner is no longer charged for
+	// the memory of their body.
 	if len(n.Params) > maxNotice {
 		n.Params = nil
 	}

@@ -130,7 +130,7 @@ type gate struct {
 	change chan struct{} // guarded by mu: closed at the next change; nil without a waiter
 }
 
-// always is a closed channel.
+// closedChan is a closed channel.
 var closedChan = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
 // opened and closed return channels that are closed once the gate is in that state.

@@ -199,6 +199,8 @@ func validName(s string) bool {
 	return true
 }
 
+// runCode runs code in a kernel, which it starts if there is none. The end of the operation's
+// context interrupts the code.
 func runCode(o *op, x protocol.Run) (any, error) {
 	code, err := o.readBody(protocol.MaxCode)
 	if err != nil {
@@ -245,7 +247,7 @@ func runCode(o *op, x protocol.Run) (any, error) {
 	r, err := k.Run(o.ctx, kernel.Request{
 		Code: code, Seed: a.kernels.takeSeed(sl),
 		Timeout: duration(x.TimeoutMS, 0, maxTimeout), Grace: duration(x.GraceMS, defaultGrace, maxGrace),
-		// Calls need the goroutines that a run that may block would stop.
+		// Tool calls need the goroutines that a blocking wait would stop.
 		MayBlock: a.inputFD >= 0 && !x.ToolCalls && o.conn.alone(), WakeFD: a.inputFD, Tools: tools, Network: network,
 		Program: x.Program, File: file,
 	}, sink)

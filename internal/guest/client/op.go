@@ -177,6 +177,8 @@ func (o *op) sendEnded(ctx context.Context, stop <-chan struct{}, needed bool) <
 	return ended
 }
 
+// sendData sends p as the window allows, and returns false when ended is closed or the connection
+// fails. The caller wakes the outbox after the last frame.
 func (o *op) sendData(ended <-chan struct{}, ch protocol.Channel, p []byte) bool {
 	for len(p) > 0 {
 		n, err := o.window.Take(len(p), ended)

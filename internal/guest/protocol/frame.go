@@ -3,11 +3,11 @@
 // messages, limits, version. It imports the standard library only.
 // docs/agent-protocol.md explains it.
 //
-// Where to look: frame.go, reader.go and outbox.go have the bytes on the stream, message.go
-// and network.go what they mean, window.go flow control (of each operation, and of all dials
-// together), resume.go a new connection to an
-// agent that has had one. An engine brings the stream: internal/engine/
-// stdiolink on this host, internal/engine/remote from elsewhere.
+// Where to look: frame.go, reader.go and outbox.go have the bytes on the stream, message.go and
+// network.go what they mean, window.go flow control (of each operation, and of all dials
+// together: the connections of programs in the guest, which the host relays), resume.go a new
+// connection to an agent that has had one. An engine brings the stream: stdiolink on this
+// host, remote from elsewhere, both in internal/engine.
 package protocol
 
 import (
@@ -28,8 +28,8 @@ const (
 	// memory.
 	MaxPayload = 256 << 10
 	// Window is how many bytes of data one side may send on one operation before the
-	// other grants more credit. It bounds the memory that a slow reader costs. Dials have
-	// windows of their own: DialWindow and AllDialsWindow.
+	// other grants more credit. It bounds the memory that a slow reader costs. Dials, the
+	// connections of programs in the guest, have windows of their own: DialWindow.
 	Window = 512 << 10
 	// MaxOps bounds the concurrent operations of one connection.
 	MaxOps = 256

@@ -141,7 +141,7 @@ type Run struct {
 	// File is the program's path below the home directory, for tracebacks and __file__.
 	// Empty: none.
 	File string `json:"file,omitempty"`
-	// Calls allows the code to open calls until the run ends. client.Conn sets it.
+	// ToolCalls allows the code to call tools of the host until the run ends. client.Conn sets it.
 	ToolCalls bool `json:"calls,omitempty"`
 }
 

@@ -121,7 +121,7 @@ func TestSendWindow(t *testing.T) {
 		}
 		sent += Cost(n)
 	}
-	if sent > Window || sent < Window-minGrant-HeaderSize {
+	if sent > Window || sent < Window-minTake-HeaderSize {
 		t.Errorf("sent %d of %d", sent, Window)
 	}
 	credit := func(n int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(n)) }

@@ -14,8 +14,8 @@ var ErrFlow = errors.New("flow control violated")
 // The header counts, so that many tiny frames cannot cost much memory.
 func Cost(n int) int { return HeaderSize + n }
 
-// minGrant prevents tiny frames when the window is nearly used up.
-const minGrant = 4 << 10
+// minTake prevents tiny frames when the window is nearly used up.
+const minTake = 4 << 10
 
 // SendWindow is the sender's side of flow control. All methods may be called
 // concurrently.
@@ -35,7 +35,7 @@ func NewSendWindow(size int) *SendWindow { return &SendWindow{size: size, left: 
 // first.
 func (w *SendWindow) Take(want int, stop <-chan struct{}) (int, error) {
 	want = min(want, MaxPayload)
-	need := Cost(min(want, minGrant))
+	need := Cost(min(want, minTake))
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err := w.waitLocked(need, stop); err != nil {
