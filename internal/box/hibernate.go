@@ -55,7 +55,7 @@ func (l *lifecycle) beginUnloadLocked(b *Box, reason Reason, detail string) bool
 }
 
 // hibernate writes a box that has left the registry to disk, and frees it. A box that
-// cannot be written returns to the registry, unless the Manager closes. If turn has not
+// cannot be written returns to the registry, unless the Manager closes. If slot has not
 // started, it takes a slot only after the connections of the box are closed.
 func (l *lifecycle) hibernate(b *Box, slot *fairslots.Turn, reason Reason, detail string) {
 	begun := time.Now()

@@ -84,7 +84,8 @@ const (
 // HTTP proxy says what to ask for, too.
 const defaultNotice = "Glovebox: this box has no network"
 
-// Doors are the open doors of a guest. All methods may be called concurrently.
+// Doors are the listeners on the loopback of a guest through which its programs reach the network.
+// All methods may be called concurrently.
 type Doors struct {
 	log     *slog.Logger
 	names   names
