@@ -201,6 +201,12 @@ func (m *Manager) attempt(ctx context.Context, q *search) attempt {
 		}
 		sp = m.records.specOf(record)
 	}
+	if err := m.learnElsewhere(ctx, q.op, q.key.owner, sp.origin.adopted); err != nil {
+		if record := sp.origin.record; record != nil {
+			m.records.release(record, true)
+		}
+		return giveUp(err)
+	}
 	return m.resolve(ctx, q, m.life.newBox(sp))
 }
 
@@ -294,6 +300,9 @@ func (m *Manager) existing(ctx context.Context, op string, k key) (*Box, Hold, e
 
 // create admits a new box and waits for its start.
 func (m *Manager) create(ctx context.Context, op string, sp spec) (*Box, Hold, error) {
+	if err := m.learnElsewhere(ctx, op, sp.key.owner, nil); err != nil {
+		return nil, Hold{}, err
+	}
 	b, hold, err := m.life.admit(ctx, op, sp)
 	if err != nil {
 		return nil, Hold{}, err

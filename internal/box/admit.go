@@ -139,6 +139,23 @@ func (e *env) limitError(op, limit, msg string) error {
 	return &Error{Code: CodeLimit, Op: op, Msg: msg, Hint: hint, Context: map[string]string{"limit": limit}}
 }
 
+// ownerBoxesError is the error of a box that exceeds MaxPerOwner beside n others.
+func (e *env) ownerBoxesError(op string, n int, other ownerUse, note string) error {
+	if other.boxes > 0 {
+		note = fmt.Sprintf(", %d of them at other servers", other.boxes) + note
+	}
+	return e.limitError(op, "per_owner", fmt.Sprintf("Limit per user exceeded: %d >= %d", n, e.cfg().MaxPerOwner)+note)
+}
+
+// ownerMemoryError is the error of a box that exceeds MaxMemoryPerOwnerMB: mb is the memory of
+// the owner's boxes with it.
+func (e *env) ownerMemoryError(op string, mb int, other ownerUse, note string) error {
+	if other.memoryMB > 0 {
+		note = fmt.Sprintf(", %dMB of it at other servers", other.memoryMB) + note
+	}
+	return e.limitError(op, "memory_per_owner", fmt.Sprintf("Memory limit per user exceeded: %dMB >= %dMB", mb, e.cfg().MaxMemoryPerOwnerMB)+note)
+}
+
 // noInterpreter returns the error for a language that a box of an image has no interpreter
 // for. have are the interpreters that it has, and whose says whose image it is.
 func noInterpreter(op, language, whose string, have map[string]string) error {

@@ -75,19 +75,21 @@ func TestDisk_EngineEndsBox(t *testing.T) {
 	}
 }
 
-// diskGauge is an engine whose guests each hold some disk space, and which has no room
+// diskEngine is an engine whose guests each hold some disk space, and which has no room
 // unless enough of it is freed.
-type diskGauge struct {
+type diskEngine struct {
 	*meter
 	size, guest int64 // bytes
 }
 
-func (e diskGauge) Unwrap() engine.Engine { return e.meter }
+var _ hostdisk.Engine = diskEngine{} // found by engine.As, which does not miss it otherwise
 
-func (e diskGauge) Disk() (hostdisk.Use, error) { return hostdisk.Use{}, nil }
-func (e diskGauge) Unreserve()                  {}
+func (e diskEngine) Unwrap() engine.Engine { return e.meter }
 
-func (e diskGauge) Held() map[string]int64 {
+func (e diskEngine) Disk() (hostdisk.Use, error) { return hostdisk.Use{}, nil }
+func (e diskEngine) Unreserve()                  {}
+
+func (e diskEngine) Reclaimable() map[string]int64 {
 	held := map[string]int64{}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -98,7 +100,7 @@ func (e diskGauge) Held() map[string]int64 {
 }
 
 // Create takes as much of the disk for a large guest as for three others.
-func (e diskGauge) Create(ctx context.Context, id string, spec *engine.Spec) (engine.Guest, error) {
+func (e diskEngine) Create(ctx context.Context, id string, spec *engine.Spec) (engine.Guest, error) {
 	need := e.guest
 	if spec.Limits.MemoryMB >= FlavorLarge.Limits().MemoryMB {
 		need *= 3
@@ -125,7 +127,7 @@ func TestEvictForDisk_OnlyIfThatSuffices(t *testing.T) {
 		{"one of two", 45 * mb, []string{"b", "new"}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := newFixtureWith(t, nil, func(f *fixture, p *Parts) { p.Machines.Engine = diskGauge{f.engine, c.size, 10 * mb} })
+			f := newFixtureWith(t, nil, func(f *fixture, p *Parts) { p.Machines.Engine = diskEngine{f.engine, c.size, 10 * mb} })
 			f.session(t, "", "a")
 			f.session(t, "", "b")
 			_, hold, err := f.Session(t.Context(), "", SessionOptions{ID: "new", Flavor: FlavorLarge})

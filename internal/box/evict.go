@@ -74,15 +74,16 @@ func (r *registry) limitVictimsLocked(op string, s *spec, replaced *Box) ([]*Box
 		return true
 	}
 	c := r.cfg()
+	other := r.elsewhere[owner]
 	kind, max, n := "Sessions", c.MaxSessions, &u.sessions
 	if s.key.kind == KindContext {
 		kind, max, n = "Contexts", c.MaxContexts, &u.contexts
 	}
 	switch {
-	case !makeRoom(func() bool { return c.MaxPerOwner > 0 && u.boxes[owner] > c.MaxPerOwner }, ownedBy(owner)):
-		return nil, r.limitError(op, "per_owner", fmt.Sprintf("Limit per user exceeded: %d >= %d", u.boxes[owner]-1, c.MaxPerOwner)+note)
-	case !makeRoom(func() bool { return c.MaxMemoryPerOwnerMB > 0 && u.ownersMB[owner] > c.MaxMemoryPerOwnerMB }, ownedBy(owner)):
-		return nil, r.limitError(op, "memory_per_owner", fmt.Sprintf("Memory limit per user exceeded: %dMB >= %dMB", u.ownersMB[owner], c.MaxMemoryPerOwnerMB)+note)
+	case !makeRoom(func() bool { return c.exceededBy(other.boxes+u.boxes[owner], 0) }, ownedBy(owner)):
+		return nil, r.ownerBoxesError(op, other.boxes+u.boxes[owner]-1, other, note)
+	case !makeRoom(func() bool { return c.exceededBy(0, other.memoryMB+u.ownersMB[owner]) }, ownedBy(owner)):
+		return nil, r.ownerMemoryError(op, other.memoryMB+u.ownersMB[owner], other, note)
 	case !makeRoom(func() bool { return *n > max }, func(o *Box) bool { return o.key.kind == s.key.kind }):
 		return nil, r.limitError(op, "count", fmt.Sprintf("%s limit exceeded: %d >= %d", kind, *n-1, max)+note)
 	case !makeRoom(func() bool { return c.MaxTotalMemoryMB > 0 && u.memoryMB > c.MaxTotalMemoryMB }, func(*Box) bool { return true }):

@@ -41,7 +41,8 @@ type fleetRecord struct {
 	Flavor      Flavor             `json:"flavor"`
 	Limits      snapshot.NetLimits `json:"limits,omitempty"`
 	Created     time.Time          `json:"created"`
-	Ran         bool               `json:"ran,omitempty"` // code has run in the box's own interpreter
+	Ran         bool               `json:"ran,omitempty"`     // code has run in the box's own interpreter
+	Refused     bool               `json:"refused,omitempty"` // the box exceeds a limit and is being removed
 }
 
 func (k key) tag() string { return fleet.Tag("box", string(k.owner), string(k.kind), k.id) }
@@ -135,7 +136,7 @@ func (m *Manager) inFleet(ctx context.Context, op string, owner Owner, kind Kind
 func choose(found []fleet.Guest, match func(*fleetRecord) bool) (g *fleet.Guest, n fleetRecord, several bool) {
 	for i := range found {
 		other, ok := parseFleetRecord(found[i].Text)
-		if !ok || !match(&other) {
+		if !ok || other.Refused || !match(&other) {
 			continue
 		}
 		several = g != nil
@@ -229,7 +230,7 @@ func (m *Manager) listElsewhere(owner Owner, kind Kind) (infos []Info, err error
 	}
 	for i := range found {
 		n, ok := parseFleetRecord(found[i].Text)
-		if ok && n.Owner == owner && (kind == "" || n.Kind == kind) && found[i].Server != m.parts.Fleet.Self() {
+		if ok && !n.Refused && n.Owner == owner && (kind == "" || n.Kind == kind) && found[i].Server != m.parts.Fleet.Self() {
 			infos = append(infos, n.info())
 		}
 	}
@@ -248,17 +249,21 @@ func (l *lifecycle) recordInFleet(ctx context.Context, op string, b *Box, guest 
 	if f == nil {
 		return nil
 	}
-	text, err := json.Marshal(fleetRecord{
-		Owner: b.key.owner, Kind: b.key.kind, ID: b.key.id, Name: b.name, Description: clip(b.desc, maxRecordDescription),
-		Interpreter: b.interpreter, Template: b.template, Flavor: b.flavor, Limits: b.limits, Created: b.created, Ran: ran,
-	})
-	if err == nil {
-		err = f.Note(ctx, guest, fleet.Note{Box: b.key.tag(), Owner: ownerTag(b.key.owner), Text: string(text)})
+	if err := l.noteInFleet(ctx, b, guest, func(n *fleetRecord) { n.Ran = ran }); err != nil {
+		return err
 	}
-	if err != nil {
-		return fmt.Errorf("tell other servers of the box: %w", err)
+	if ran {
+		return nil
 	}
-	if !b.chosen || ran {
+	if err := l.checkOwnerLimits(ctx, op, b, guest); err != nil {
+		if CodeOf(err) == CodeLimit { // so that older boxes need not wait until the guest has ended
+			if noteErr := l.noteInFleet(ctx, b, guest, func(n *fleetRecord) { n.Refused = true }); noteErr != nil {
+				l.log.Debug("other servers do not know that a box is refused", logkey.Guest, guest, logkey.Error, noteErr)
+			}
+		}
+		return err
+	}
+	if !b.chosen {
 		return nil
 	}
 	found, err := f.Boxes(ctx, b.key.tag())
@@ -269,6 +274,23 @@ func (l *lifecycle) recordInFleet(ctx context.Context, op string, b *Box, guest 
 		if n, ok := parseFleetRecord(g.Text); ok && n.key() == b.key && g.State.ID != guest {
 			return errIDTaken
 		}
+	}
+	return nil
+}
+
+// noteInFleet writes down which box a guest is.
+func (l *lifecycle) noteInFleet(ctx context.Context, b *Box, guest string, set func(*fleetRecord)) error {
+	n := fleetRecord{
+		Owner: b.key.owner, Kind: b.key.kind, ID: b.key.id, Name: b.name, Description: clip(b.desc, maxRecordDescription),
+		Interpreter: b.interpreter, Template: b.template, Flavor: b.flavor, Limits: b.limits, Created: b.created,
+	}
+	set(&n)
+	text, err := json.Marshal(&n)
+	if err == nil {
+		err = l.parts.Fleet.Note(ctx, guest, fleet.Note{Box: b.key.tag(), Owner: ownerTag(b.key.owner), Text: string(text)})
+	}
+	if err != nil {
+		return fmt.Errorf("tell other servers of the box: %w", err)
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ func TestNote_ReadersLearnWhatIsDocumented(t *testing.T) {
 	}
 	documented := map[string]string{
 		"Owner": "the owner", "Kind": "the kind", "ID": "id", "Name": "name", "Description": "description", "Interpreter": "template",
-		"Template": "template", "Flavor": "flavor", "Limits": "the hosts to which its network is limited", "Created": "when it was made", "Ran": "whether code has run",
+		"Template": "template", "Flavor": "flavor", "Limits": "the hosts to which its network is limited", "Created": "when it was made", "Ran": "whether code has run", "Refused": "whether it was refused",
 	}
 	fields := reflect.TypeFor[fleetRecord]()
 	for i := range fields.NumField() {

@@ -24,7 +24,10 @@ type member struct {
 }
 
 // members starts Managers that share boxes.
-func members(t *testing.T, n int) []*member {
+func members(t *testing.T, n int) []*member { return membersWith(t, n, nil) }
+
+// membersWith is members with a configuration that change changes.
+func membersWith(t *testing.T, n int, change func(*Config)) []*member {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "guests")
 	before := runtime.NumGoroutine()
@@ -60,7 +63,7 @@ func members(t *testing.T, n int) []*member {
 			}
 		})
 		m := &member{}
-		m.fixture = newFixtureWith(t, nil, func(f *fixture, p *Parts) {
+		m.fixture = newFixtureWith(t, change, func(f *fixture, p *Parts) {
 			if err := f.engine.Engine.Close(); err != nil {
 				t.Error(err)
 			}
@@ -272,6 +275,23 @@ func TestFleet_UnknownBoxesAreNotMadeTwice(t *testing.T) {
 		t.Errorf("%d boxes were made", created)
 	}
 	m.self.Fail(nil)
+}
+
+// TestFleet_RefusedBoxIsNotFound: a box that exceeds a limit of its owner is none to forward calls
+// to, or to adopt.
+func TestFleet_RefusedBoxIsNotFound(t *testing.T) {
+	all := members(t, 2)
+	a, b := all[0], all[1]
+	s := a.session(t, "", "s")
+	if err := a.life.noteInFleet(t.Context(), s, s.machine.ID, func(n *fleetRecord) { n.Refused = true }); err != nil {
+		t.Fatal(err)
+	}
+	if server, err := b.Locate(t.Context(), "", "s"); server != "" || err != nil {
+		t.Errorf("the box is at %q, %v", server, err)
+	}
+	if got := b.ids(""); len(got) != 0 {
+		t.Errorf("the other server lists %v", got)
+	}
 }
 
 func TestParseNote_ForgedNotes(t *testing.T) {

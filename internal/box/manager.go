@@ -44,7 +44,8 @@ import (
 // saved_snapshot.go, stored.go, volumes.go and stop.go are the calls of clients; acquire.go
 // finds or wakes their box, narrow.go limits its network, and revive.go gives a session that
 // is made in place of a lost one what that had. fleet.go finds the boxes of other servers and
-// adopts those of one that is gone. types.go, flavor.go, event.go, stats.go and errors.go have
+// adopts those of one that is gone, and fleet_limits.go applies the limits of owners to the boxes of
+// all servers. types.go, flavor.go, event.go, stats.go and errors.go have
 // what callers pass and get.
 type Manager struct {
 	*env

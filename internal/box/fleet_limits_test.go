@@ -1,0 +1,127 @@
+package box
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+)
+
+// TestFleet_OwnerLimitsCountAllServers: an owner gets no more boxes by asking several servers.
+func TestFleet_OwnerLimitsCountAllServers(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*Config)
+		want   string
+	}{
+		"boxes":  {func(c *Config) { c.MaxPerOwner = 2 }, "Limit per user exceeded: 2 >= 2, 1 of them at other servers"},
+		"memory": {func(c *Config) { c.MaxMemoryPerOwnerMB = 2500 }, "Memory limit per user exceeded: 3072MB >= 2500MB, 1024MB of it at other servers"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			all := membersWith(t, 2, func(cfg *Config) { cfg.Evict = false; c.change(cfg) })
+			a, b := all[0], all[1]
+			a.session(t, "alice", "s1")
+			b.session(t, "alice", "s2")
+			for _, m := range all {
+				_, _, err := m.Session(t.Context(), "alice", SessionOptions{ID: "s3"})
+				wantCode(t, err, CodeLimit, c.want)
+				_, err = m.CreateContext(t.Context(), "alice", ContextOptions{Name: "c"})
+				wantCode(t, err, CodeLimit, c.want)
+			}
+			run(t, a.session(t, "alice", "s1"), "1") // the boxes go on
+			run(t, b.session(t, "alice", "s2"), "1")
+			b.session(t, "bob", "s1") // another owner has a limit of its own
+
+			if _, err := a.Stop(t.Context(), "alice", KindSession, "s1"); err != nil {
+				t.Fatal(err)
+			}
+			b.session(t, "alice", "s3") // there is room again
+		})
+	}
+}
+
+// TestFleet_OwnerLimitEvictsOwnIdleBoxes: boxes at other servers make the server evict those
+// that it has of the owner.
+func TestFleet_OwnerLimitEvictsOwnIdleBoxes(t *testing.T) {
+	all := membersWith(t, 2, func(c *Config) { c.MaxPerOwner = 2 })
+	a, b := all[0], all[1]
+	a.session(t, "alice", "s1")
+	b.session(t, "alice", "s2")
+	a.session(t, "alice", "s3")
+	if got := a.ids("alice"); len(got) != 2 || !got["s2"] || !got["s3"] {
+		t.Errorf("the owner has %v, want the box at the other server and the new one", got)
+	}
+}
+
+// TestFleet_OwnerLimitAllowsAdoption: a box that a server adopts is not one more.
+func TestFleet_OwnerLimitAllowsAdoption(t *testing.T) {
+	all := membersWith(t, 2, func(c *Config) { c.MaxPerOwner, c.Evict = 1, false })
+	a, b := all[0], all[1]
+	run(t, a.session(t, "alice", "s"), "x = 41")
+	a.self.Kill()
+	wantOut(t, b.session(t, "alice", "s"), "x + 1", "42\n")
+}
+
+// TestFleet_OwnerLimitHoldsAtOnce: of boxes that several servers make at once, those that fit
+// go on.
+func TestFleet_OwnerLimitHoldsAtOnce(t *testing.T) {
+	const limit = 2
+	all := membersWith(t, 3, func(c *Config) { c.MaxPerOwner, c.Evict = limit, false })
+	var mu sync.Mutex
+	var errs []error
+	var wg sync.WaitGroup
+	for _, m := range all {
+		for i := range 2 {
+			wg.Go(func() {
+				_, hold, err := m.Session(t.Context(), "alice", SessionOptions{ID: fmt.Sprintf("%s-%d", m.self.Self(), i)})
+				hold.Release()
+				mu.Lock()
+				defer mu.Unlock()
+				errs = append(errs, err)
+			})
+		}
+	}
+	wg.Wait()
+	made := 0
+	for _, err := range errs {
+		if err == nil {
+			made++
+		} else {
+			wantCode(t, err, CodeLimit, "Limit per user exceeded")
+		}
+	}
+	if made != limit {
+		t.Errorf("%d boxes were made, want %d", made, limit)
+	}
+	eventually(t, "no other box is left", func() bool { return len(all[0].ids("alice")) == limit })
+}
+
+// TestFleet_OwnerLimitWithoutAnswer: a limit is not exceeded because the cluster does not answer.
+func TestFleet_OwnerLimitWithoutAnswer(t *testing.T) {
+	m := membersWith(t, 1, func(c *Config) { c.MaxPerOwner = 2 })[0]
+	m.self.Fail(errors.New("node-17.internal refuses"))
+	_, err := m.CreateContext(t.Context(), "alice", ContextOptions{Name: "c"})
+	wantCode(t, err, CodeNotReady, "which boxes the other servers have")
+	m.self.Fail(nil)
+	m.context(t, "alice", "c")
+}
+
+func TestOlder_OrdersAllBoxes(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for _, c := range []struct {
+		at      time.Time
+		id      string
+		want    bool
+		reverse bool
+	}{
+		{now.Add(-1), "b", true, false},
+		{now.Add(1), "a", false, true},
+		{now, "a", true, false},
+		{now, "c", false, true},
+		{now, "b", false, false},
+	} {
+		if got, back := older(c.at, c.id, now, "b"), older(now, "b", c.at, c.id); got != c.want || back != c.reverse {
+			t.Errorf("%v %s: older %t and %t, want %t and %t", c.at, c.id, got, back, c.want, c.reverse)
+		}
+	}
+}
