@@ -171,6 +171,11 @@ func (m *Manager) attempt(ctx context.Context, q *search) attempt {
 		}
 		return try
 	}
+	if adopted == nil {
+		if err := m.learnElsewhere(ctx, q.op, q.key); err != nil {
+			return giveUp(err)
+		}
+	}
 	var sp spec
 	switch {
 	case adopted != nil:
@@ -200,12 +205,6 @@ func (m *Manager) attempt(ctx context.Context, q *search) attempt {
 			return attempt{done: err != nil, err: err}
 		}
 		sp = m.records.specOf(record)
-	}
-	if err := m.learnElsewhere(ctx, q.op, q.key.owner, sp.origin.adopted); err != nil {
-		if record := sp.origin.record; record != nil {
-			m.records.release(record, true)
-		}
-		return giveUp(err)
 	}
 	return m.resolve(ctx, q, m.life.newBox(sp))
 }
@@ -300,7 +299,7 @@ func (m *Manager) existing(ctx context.Context, op string, k key) (*Box, Hold, e
 
 // create admits a new box and waits for its start.
 func (m *Manager) create(ctx context.Context, op string, sp spec) (*Box, Hold, error) {
-	if err := m.learnElsewhere(ctx, op, sp.key.owner, nil); err != nil {
+	if err := m.learnElsewhere(ctx, op, sp.key); err != nil {
 		return nil, Hold{}, err
 	}
 	b, hold, err := m.life.admit(ctx, op, sp)

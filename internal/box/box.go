@@ -46,6 +46,7 @@ type Box struct {
 	// guarded by reg.mu
 	state          state
 	waits          bool // its start waits for room: it is in registry.waiting
+	noted          bool // its record has been written down for other servers, or is being
 	startedMachine      // once it has started
 	hasStarted     bool
 	unloadDone     chan struct{} // closed when the box has left memory or, since it could not be written, stays; then there is a new one

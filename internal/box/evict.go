@@ -74,15 +74,16 @@ func (r *registry) limitVictimsLocked(op string, s *spec, replaced *Box) ([]*Box
 		return true
 	}
 	c := r.cfg()
-	other := r.elsewhere[owner]
+	other := r.elsewhereLocked(owner)
+	adopted := s.origin.adopted != nil // it exists, and is the owner's already
 	kind, max, n := "Sessions", c.MaxSessions, &u.sessions
 	if s.key.kind == KindContext {
 		kind, max, n = "Contexts", c.MaxContexts, &u.contexts
 	}
 	switch {
-	case !makeRoom(func() bool { return c.exceededBy(other.boxes+u.boxes[owner], 0) }, ownedBy(owner)):
+	case !adopted && !makeRoom(func() bool { return c.exceededBy(other.boxes+u.boxes[owner], 0) }, ownedBy(owner)):
 		return nil, r.ownerBoxesError(op, other.boxes+u.boxes[owner]-1, other, note)
-	case !makeRoom(func() bool { return c.exceededBy(0, other.memoryMB+u.ownersMB[owner]) }, ownedBy(owner)):
+	case !adopted && !makeRoom(func() bool { return c.exceededBy(0, other.memoryMB+u.ownersMB[owner]) }, ownedBy(owner)):
 		return nil, r.ownerMemoryError(op, other.memoryMB+u.ownersMB[owner], other, note)
 	case !makeRoom(func() bool { return *n > max }, func(o *Box) bool { return o.key.kind == s.key.kind }):
 		return nil, r.limitError(op, "count", fmt.Sprintf("%s limit exceeded: %d >= %d", kind, *n-1, max)+note)

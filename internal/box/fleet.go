@@ -249,29 +249,24 @@ func (l *lifecycle) recordInFleet(ctx context.Context, op string, b *Box, guest 
 	if f == nil {
 		return nil
 	}
+	l.reg.mu.Lock()
+	b.noted = true
+	l.reg.mu.Unlock()
 	if err := l.noteInFleet(ctx, b, guest, func(n *fleetRecord) { n.Ran = ran }); err != nil {
 		return err
 	}
 	if ran {
 		return nil
 	}
-	if err := l.checkOwnerLimits(ctx, op, b, guest); err != nil {
-		if CodeOf(err) == CodeLimit { // so that older boxes need not wait until the guest has ended
-			if noteErr := l.noteInFleet(ctx, b, guest, func(n *fleetRecord) { n.Refused = true }); noteErr != nil {
-				l.log.Debug("other servers do not know that a box is refused", logkey.Guest, guest, logkey.Error, noteErr)
-			}
-		}
+	if err := l.checkOwnerLimits(ctx, op, b, guest); err != nil || !b.chosen {
 		return err
-	}
-	if !b.chosen {
-		return nil
 	}
 	found, err := f.Boxes(ctx, b.key.tag())
 	if err != nil {
 		return l.fleetFailed(op, err)
 	}
 	for _, g := range found {
-		if n, ok := parseFleetRecord(g.Text); ok && n.key() == b.key && g.State.ID != guest {
+		if n, ok := parseFleetRecord(g.Text); ok && !n.Refused && n.key() == b.key && g.State.ID != guest {
 			return errIDTaken
 		}
 	}
@@ -323,7 +318,8 @@ func (f *machineFactory) adopt(ctx context.Context, b *Box) (made startedMachine
 		}
 		err = errIDTaken
 		for _, g := range now {
-			if g.State.ID == from.State.ID && g.Server == from.Server {
+			n, ok := parseFleetRecord(g.Text)
+			if ok && !n.Refused && g.State.ID == from.State.ID && g.Server == from.Server {
 				guest, err = f.parts.Fleet.Adopt(ctx, g)
 			}
 		}

@@ -3,15 +3,19 @@ package box
 import (
 	"cmp"
 	"context"
+	"errors"
 	"time"
 
-	"github.com/glovebox-dev/glovebox/internal/fleet"
+	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
 // This file applies the limits of owners to the boxes of all servers that share them. A server
 // counts those of the others before it admits a box (learnElsewhere), so that it can evict
 // boxes of the owner. Servers that admit boxes at once do not see each other's: each therefore
 // counts again when it has written down its own (checkOwnerLimits).
+//
+// Boxes of a server that is gone do not count until another one adopts them, since nobody can
+// evict them. The adoption itself is not refused: the box exists.
 
 // A box that exceeds a limit only because of younger ones looks again after firstYield, and after
 // twice the time each time, at last after lastYield.
@@ -36,51 +40,111 @@ func (c *Config) exceededBy(boxes, memoryMB int) bool {
 	return c.MaxPerOwner > 0 && boxes > c.MaxPerOwner || c.MaxMemoryPerOwnerMB > 0 && memoryMB > c.MaxMemoryPerOwnerMB
 }
 
-// learnElsewhere counts the boxes of an owner at other servers, without the guest adopted, for
-// the admission of a box. It asks the fleet only if there is a limit.
-func (m *Manager) learnElsewhere(ctx context.Context, op string, owner Owner, adopted *fleet.Guest) error {
-	f := m.parts.Fleet
-	if f == nil || !m.cfg().limitsOwners() {
-		return nil
-	}
-	leave, err := m.lookups.Acquire(ctx, string(owner))
-	if err != nil {
-		return cancelled(op, key{owner: owner}, err)
-	}
-	defer leave()
+// ownedElsewhere returns the records of the boxes that an owner has at other servers which are not
+// gone, by the ids of their guests.
+func (e *env) ownedElsewhere(ctx context.Context, op string, owner Owner) (map[string]fleetRecord, error) {
+	f := e.parts.Fleet
 	found, err := f.Owned(ctx, ownerTag(owner))
 	if err != nil {
-		return m.fleetFailed(op, err)
+		return nil, e.fleetFailed(op, err)
 	}
-	var use ownerUse
+	gone := map[string]bool{f.Self(): true}
+	boxes := map[string]fleetRecord{}
 	for _, g := range found {
 		n, ok := parseFleetRecord(g.Text)
-		if ok && !n.Refused && n.Owner == owner && g.Server != f.Self() && (adopted == nil || g.State.ID != adopted.State.ID) {
-			use.add(n.Flavor)
+		if !ok || n.Owner != owner || n.Refused {
+			continue
 		}
+		if _, known := gone[g.Server]; !known {
+			server, err := f.Server(ctx, g.Server)
+			if err != nil {
+				return nil, e.fleetFailed(op, err)
+			}
+			gone[g.Server] = server.Gone
+		}
+		if !gone[g.Server] {
+			boxes[g.State.ID] = n
+		}
+	}
+	return boxes, nil
+}
+
+// learnElsewhere counts the boxes of an owner at other servers for the admission of a box. It
+// asks the fleet only if there is a limit.
+func (m *Manager) learnElsewhere(ctx context.Context, op string, k key) error {
+	if m.parts.Fleet == nil || !m.cfg().limitsOwners() {
+		return nil
+	}
+	leave, err := m.lookups.Acquire(ctx, string(k.owner))
+	if err != nil {
+		return cancelled(op, k, err)
+	}
+	defer leave()
+	boxes, err := m.ownedElsewhere(ctx, op, k.owner)
+	if err != nil {
+		return err
 	}
 	m.reg.mu.Lock()
 	defer m.reg.mu.Unlock()
-	if use == (ownerUse{}) {
-		delete(m.reg.elsewhere, owner)
+	if len(boxes) == 0 {
+		delete(m.reg.elsewhere, k.owner)
 	} else {
-		m.reg.elsewhere[owner] = use
+		m.reg.elsewhere[k.owner] = boxes
 	}
 	return nil
 }
 
+// elsewhereLocked returns what an owner has at other servers, as of the last box that the owner
+// asked for here, without what this server has adopted since.
+func (r *registry) elsewhereLocked(owner Owner) (use ownerUse) {
+	boxes := r.elsewhere[owner]
+	if len(boxes) == 0 {
+		return use
+	}
+	here := r.guestsLocked(owner)
+	for id, n := range boxes {
+		if !here[id] {
+			use.add(n.Flavor)
+		}
+	}
+	return use
+}
+
+// guestsLocked returns the ids of the guests of an owner's boxes in memory.
+func (r *registry) guestsLocked(owner Owner) map[string]bool {
+	ids := map[string]bool{}
+	for _, o := range r.boxes {
+		if o.key.owner == owner {
+			ids[o.guestID] = true
+		}
+	}
+	for o := range r.freeing {
+		if o.key.owner == owner {
+			ids[o.guestID] = true
+		}
+	}
+	return ids
+}
+
 // checkOwnerLimits returns the error for a box whose record is written down, if it does not fit
-// into the owner's limits beside the other boxes of all servers. Of boxes that are made at once,
-// each sees those that were written down before, so that no two go on where one fits. The
-// oldest wait for the others to give up.
+// into the owner's limits beside the other boxes of all servers, and writes down that it is
+// refused. Of boxes that are made at once, each sees those that were written down before, so
+// that no two go on where one fits. The oldest wait for the others to give up.
 func (l *lifecycle) checkOwnerLimits(ctx context.Context, op string, b *Box, guest string) error {
 	if !l.cfg().limitsOwners() {
 		return nil
 	}
 	for wait := firstYield; ; wait *= 2 {
 		excess, younger, err := l.ownerExcess(ctx, op, b, guest)
-		if excess == nil || err != nil || !younger || wait > lastYield {
-			return cmp.Or(err, excess)
+		switch {
+		case err != nil || excess == nil:
+			return err
+		case !younger || wait > lastYield:
+			// Others need not wait until the guest has ended.
+			if err := l.noteInFleet(ctx, b, guest, func(n *fleetRecord) { n.Refused = true }); err != nil {
+				l.log.Debug("other servers do not know that a box is refused", logkey.Guest, guest, logkey.Error, err)
+			}
+			return excess
 		}
 		select {
 		case <-time.After(wait):
@@ -93,40 +157,58 @@ func (l *lifecycle) checkOwnerLimits(ctx context.Context, op string, b *Box, gue
 // ownerExcess returns the error of a box that exceeds a limit of its owner, and whether it
 // would not without boxes that are younger.
 func (l *lifecycle) ownerExcess(ctx context.Context, op string, b *Box, guest string) (excess error, younger bool, err error) {
-	f, c := l.parts.Fleet, l.cfg()
-	found, err := f.Owned(ctx, ownerTag(b.key.owner))
+	boxes, err := l.ownedElsewhere(ctx, op, b.key.owner)
 	if err != nil {
-		return nil, false, l.fleetFailed(op, err)
+		return nil, false, err
+	}
+	if _, adopted := boxes[guest]; adopted {
+		return nil, false, errIDTaken // while this server hung
 	}
 	var other, all, notYounger ownerUse
-	add := func(flavor Flavor, created time.Time, id string) {
+	add := func(flavor Flavor, isOlder bool) {
 		all.add(flavor)
-		if older(created, id, b.created, guest) {
+		if isOlder {
 			notYounger.add(flavor)
 		}
 	}
-	for _, g := range found {
-		n, ok := parseFleetRecord(g.Text)
-		if ok && !n.Refused && n.Owner == b.key.owner && g.Server != f.Self() {
-			other.add(n.Flavor)
-			add(n.Flavor, n.Created, g.State.ID)
-		}
-	}
-	all.add(b.flavor)
-	notYounger.add(b.flavor)
+	add(b.flavor, true)
 	l.reg.mu.Lock()
+	here := l.reg.guestsLocked(b.key.owner)
 	for _, o := range l.reg.boxes {
-		// One that still starts counts this one when it has been written down.
-		if o != b && o.key.owner == b.key.owner && (o.state != stateStarting || older(o.created, o.guestID, b.created, guest)) {
-			add(o.flavor, o.created, o.guestID)
+		if o == b || o.key.owner != b.key.owner {
+			continue
+		}
+		// One that is not written down yet counts this one later.
+		isOlder := older(o.created, o.guestID, b.created, guest)
+		if isOlder || o.noted || o.origin.adopted != nil || o.state != stateStarting {
+			add(o.flavor, isOlder)
 		}
 	}
 	l.reg.mu.Unlock()
+	for id, n := range boxes {
+		isOlder := older(n.Created, id, b.created, guest)
+		if n.key() == b.key { // made at once with the same id
+			if isOlder {
+				return errIDTaken, false, nil
+			}
+			continue
+		}
+		if !here[id] {
+			other.add(n.Flavor)
+			add(n.Flavor, isOlder)
+		}
+	}
+	c := l.cfg()
 	switch {
 	case c.exceededBy(all.boxes, 0):
 		excess = l.ownerBoxesError(op, all.boxes-1, other, "")
 	case c.exceededBy(0, all.memoryMB):
 		excess = l.ownerMemoryError(op, all.memoryMB, other, "")
+	default:
+		return nil, false, nil
+	}
+	if e, ok := errors.AsType[*Error](excess); ok {
+		e.Hint = "Other servers have made boxes for you at the same time. Call again in a moment, or stop what is no longer needed."
 	}
 	return excess, !c.exceededBy(notYounger.boxes, notYounger.memoryMB), nil
 }

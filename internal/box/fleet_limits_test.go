@@ -62,6 +62,78 @@ func TestFleet_OwnerLimitAllowsAdoption(t *testing.T) {
 	wantOut(t, b.session(t, "alice", "s"), "x + 1", "42\n")
 }
 
+// TestFleet_OwnerLimitAllowsAdoptionBeyondIt: a limit that was lowered ends nothing, and keeps an
+// owner from none of the boxes of a server that is gone.
+func TestFleet_OwnerLimitAllowsAdoptionBeyondIt(t *testing.T) {
+	limit := 3
+	all := membersWith(t, 2, func(c *Config) { c.MaxPerOwner = limit; limit-- })
+	a, b := all[0], all[1]
+	for _, id := range []string{"s1", "s2", "s3"} {
+		run(t, a.session(t, "alice", id), "x = 41")
+	}
+	a.self.Kill()
+	for _, id := range []string{"s1", "s2", "s3"} {
+		wantOut(t, b.session(t, "alice", id), "x + 1", "42\n")
+	}
+	_, _, err := b.Session(t.Context(), "alice", SessionOptions{ID: "s4", Flavor: FlavorLarge})
+	if err != nil { // it takes the place of idle ones
+		t.Error(err)
+	}
+	if got := b.ids("alice"); len(got) != 2 || !got["s4"] {
+		t.Errorf("the owner has %v, want the new box and one of the others", got)
+	}
+}
+
+// TestFleet_OwnerLimitWithBoxesOfAGoneServer: boxes that nobody has adopted do not keep their owner
+// from others, and count once they are adopted.
+func TestFleet_OwnerLimitWithBoxesOfAGoneServer(t *testing.T) {
+	all := membersWith(t, 2, func(c *Config) { c.MaxPerOwner, c.Evict = 1, false })
+	a, b := all[0], all[1]
+	a.session(t, "alice", "s1")
+	_, _, err := b.Session(t.Context(), "alice", SessionOptions{ID: "s2"})
+	wantCode(t, err, CodeLimit, "1 of them at other servers")
+	a.self.Kill()
+	b.session(t, "alice", "s2")
+	b.session(t, "alice", "s1") // adopted
+	_, _, err = b.Session(t.Context(), "alice", SessionOptions{ID: "s3"})
+	wantCode(t, err, CodeLimit, "Limit per user exceeded: 2 >= 1")
+}
+
+// TestFleet_OwnerLimitCountsAdoptedBoxesOnce: boxes that are adopted at once do not evict a third
+// one that fits beside them.
+func TestFleet_OwnerLimitCountsAdoptedBoxesOnce(t *testing.T) {
+	all := membersWith(t, 2, func(c *Config) { c.MaxPerOwner = 3 })
+	a, b := all[0], all[1]
+	a.session(t, "alice", "s1")
+	a.session(t, "alice", "s2")
+	b.session(t, "alice", "s3")
+	a.self.Kill()
+	var wg sync.WaitGroup
+	for _, id := range []string{"s1", "s2"} {
+		wg.Go(func() {
+			if err := b.Adopt(t.Context(), "alice", id); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if got := b.ids("alice"); len(got) != 3 {
+		t.Errorf("the owner has %v, want all three", got)
+	}
+}
+
+// TestFleet_RefusedBoxLeavesItsID: the guest of a refused box that its server could not remove
+// does not keep others from the id.
+func TestFleet_RefusedBoxLeavesItsID(t *testing.T) {
+	all := members(t, 2)
+	a, b := all[0], all[1]
+	s := a.session(t, "alice", "s")
+	if err := a.life.noteInFleet(t.Context(), s, s.machine.ID, func(n *fleetRecord) { n.Refused = true }); err != nil {
+		t.Fatal(err)
+	}
+	b.session(t, "alice", "s")
+}
+
 // TestFleet_OwnerLimitHoldsAtOnce: of boxes that several servers make at once, those that fit
 // go on.
 func TestFleet_OwnerLimitHoldsAtOnce(t *testing.T) {

@@ -24,17 +24,17 @@ type registry struct {
 	// replacements are boxes that are being made, each with the box of its key that it is
 	// to replace. guarded by mu
 	replacements map[*Box]*Box
-	waiting      []*Box             // guarded by mu; boxes and replacements whose start waits for room, in the order of admission
-	elsewhere    map[Owner]ownerUse // guarded by mu; what owners have at other servers, as of the last box that each asked for
-	tombstones   *tombstones        // guarded by mu
-	uses         uint64             // guarded by mu; orders boxes by use, independent of the clock
-	drained      chan struct{}      // guarded by mu; not nil while the Manager drains; closed when no call is left
-	changed      signal             // guarded by mu; broadcast when there may be more room, or a record may be free; nextChange has the causes
-	since        time.Time          // guarded by mu; when the Manager was started
-	starting     int                // guarded by mu; machines that are being made, and those that wait for a slot; not those that wait for room
-	started      int64              // guarded by mu; boxes made
-	ended        map[Reason]int64   // guarded by mu
-	evicted      int64              // guarded by mu; boxes evicted: hibernated or ended
+	waiting      []*Box                           // guarded by mu; boxes and replacements whose start waits for room, in the order of admission
+	elsewhere    map[Owner]map[string]fleetRecord // guarded by mu; what owners have at other servers by guest, as of the last box that each asked for; see elsewhereLocked
+	tombstones   *tombstones                      // guarded by mu
+	uses         uint64                           // guarded by mu; orders boxes by use, independent of the clock
+	drained      chan struct{}                    // guarded by mu; not nil while the Manager drains; closed when no call is left
+	changed      signal                           // guarded by mu; broadcast when there may be more room, or a record may be free; nextChange has the causes
+	since        time.Time                        // guarded by mu; when the Manager was started
+	starting     int                              // guarded by mu; machines that are being made, and those that wait for a slot; not those that wait for room
+	started      int64                            // guarded by mu; boxes made
+	ended        map[Reason]int64                 // guarded by mu
+	evicted      int64                            // guarded by mu; boxes evicted: hibernated or ended
 }
 
 // phase is where the Manager is in its life.
@@ -51,7 +51,7 @@ var errClosed = errors.New("the server is closing")
 
 func newRegistry(e *env) *registry {
 	return &registry{
-		env: e, boxes: map[key]*Box{}, freeing: map[*Box]struct{}{}, replacements: map[*Box]*Box{}, elsewhere: map[Owner]ownerUse{}, ended: map[Reason]int64{}, tombstones: newTombstones(e.now),
+		env: e, boxes: map[key]*Box{}, freeing: map[*Box]struct{}{}, replacements: map[*Box]*Box{}, elsewhere: map[Owner]map[string]fleetRecord{}, ended: map[Reason]int64{}, tombstones: newTombstones(e.now),
 	}
 }
 
