@@ -17,8 +17,8 @@ import (
 )
 
 // TestServe_RevokesTokens: a running server cancels the calls of a token that is removed from its
-// file, and no other calls. It reports a file with a mistake and keeps the tokens from before, and
-// it accepts a token that is added.
+// file, and no other calls. It reports a file with a mistake, on SIGHUP and without, and keeps the
+// tokens from before. It accepts a token that is added.
 func TestServe_RevokesTokens(t *testing.T) {
 	k, log := newTokens(t), filepath.Join(t.TempDir(), "log")
 	s := startServer(t, t.TempDir(), append([]string{"--tokens-file", k.file, "--log-file", log}, plain...)...)
@@ -71,7 +71,13 @@ func TestServe_RevokesTokens(t *testing.T) {
 	if err := os.WriteFile(k.file, append(valid, "[[token]]\nname = 7\n"...), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s.hup(log, "tokens not reloaded; the previous ones stay valid")
+	s.hup(log, `level=ERROR msg="reload: file unchanged" file="tokens file"`)
+	if !polltest.Soon(20*time.Second, func() bool { // of the watch of the file
+		text, _ := os.ReadFile(log)
+		return strings.Contains(string(text), "tokens not reloaded; the previous ones stay valid")
+	}) {
+		t.Error("a mistake in the file is reported only after SIGHUP")
+	}
 	if status := s.ping(k.bob); status != http.StatusOK {
 		t.Errorf("bob after a mistake in the file: status %d", status)
 	}
