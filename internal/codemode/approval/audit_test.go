@@ -1,0 +1,139 @@
+package approval
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+var auditLine = regexp.MustCompile(`msg=approval .* decision=(\S+) via=("[^"]*"|\S+)\n`)
+
+// decided returns the decision of each line of the audit log, and how it was made.
+func (w *world) decided() (all []string) {
+	for _, m := range auditLine.FindAllStringSubmatch(w.log(), -1) {
+		all = append(all, m[1]+" "+strings.Trim(m[2], `"`))
+	}
+	return all
+}
+
+// wantDecided checks the decisions in the audit log. A program may go on before the line of a call
+// is written, so that they have no order.
+func (w *world) wantDecided(t *testing.T, want ...string) {
+	t.Helper()
+	synctest.Wait()
+	if got := w.decided(); !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(want))) {
+		t.Errorf("got the decisions %q, want %q", got, want)
+	}
+}
+
+// TestAudit_Answers: the audit log has the answer of a client, and how it came. A call that an
+// earlier answer decides has that answer.
+func TestAudit_Answers(t *testing.T) {
+	empty := &mcp.ElicitResult{Action: "accept"}
+	for _, tc := range []struct {
+		name    string
+		store   bool
+		calls   []string
+		answers []*mcp.ElicitResult
+		want    []string // HOW stands for how the client was asked
+	}{
+		{"once", false, []string{`write {}`}, []*mcp.ElicitResult{accept(AllowOnce)}, []string{"once HOW"}},
+		{"run", false, []string{`write {"a":1}`, `write {"a":2}`}, []*mcp.ElicitResult{accept(AllowRun)}, []string{"run HOW", "run run"}},
+		{"always", false, []string{`write {}`, `write {}`}, []*mcp.ElicitResult{accept(AllowAlways)}, []string{"always HOW", "always run"}},
+		{"remembered", true, []string{`write {}`, `write {}`}, []*mcp.ElicitResult{accept(AllowAlways)}, []string{"always HOW", "always remembered"}},
+		{"deny", false, []string{`write {}`}, []*mcp.ElicitResult{accept(Deny)}, []string{"deny HOW"}},
+		{"decline", false, []string{`write {}`}, []*mcp.ElicitResult{{Action: "decline"}}, []string{"deny HOW"}},
+		{"closed", false, []string{`write {}`}, []*mcp.ElicitResult{{Action: "cancel"}}, []string{"dismissed HOW"}},
+		{"no valid decision", false, []string{`write {}`}, []*mcp.ElicitResult{empty, accept("yes"), empty}, []string{"dismissed HOW"}},
+	} {
+		for _, how := range []string{"elicitation", "input_required"} {
+			t.Run(tc.name+" by "+how, func(t *testing.T) {
+				var o Options
+				if tc.store {
+					o.Store = &Store{Dir: t.TempDir()}
+				}
+				test(t, o, func(t *testing.T, w *world) {
+					p := &person{answers: tc.answers}
+					c := p.caller()
+					if how != "elicitation" {
+						c = Caller{Owner: "o", Key: "k", ByResult: true}
+					}
+					res, err := w.Serve(t.Context(), c, w.program(tc.calls...))
+					for i := 0; c.ByResult && i < len(tc.answers) && err == nil; i++ {
+						c.State, c.Responses = res.RequestState, mcp.InputResponseMap{answerKey(res.RequestState): tc.answers[i]}
+						res, err = w.Serve(t.Context(), c, nil)
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+					var want []string
+					for _, s := range tc.want {
+						want = append(want, strings.ReplaceAll(s, "HOW", how))
+					}
+					w.wantDecided(t, want...)
+				})
+			})
+		}
+	}
+}
+
+// TestAudit_WaitsThatEnd: the audit log says what ended the wait of a call that got no answer.
+func TestAudit_WaitsThatEnd(t *testing.T) {
+	byResult := Caller{Owner: "o", Session: "mine", Key: "k", ByResult: true}
+	for _, tc := range []struct {
+		name string
+		do   func(t *testing.T, w *world)
+		want string
+	}{
+		{"nobody answers", func(t *testing.T, w *world) {
+			_, err := w.Serve(t.Context(), (&person{}).caller(), w.program(`write {}`))
+			if err != nil {
+				t.Error(err)
+			}
+		}, "expired expired"},
+		{"the client reports an error", func(t *testing.T, w *world) {
+			c := Caller{Owner: "o", Key: "k", Elicit: func(context.Context, *mcp.ElicitParams) (*mcp.ElicitResult, error) {
+				return nil, errors.New("no user here")
+			}}
+			if _, err := w.Serve(t.Context(), c, w.program(`write {}`)); err != nil {
+				t.Error(err)
+			}
+		}, "refused elicitation"},
+		{"the client cancels the request", func(t *testing.T, w *world) {
+			ctx, cancel := context.WithCancel(t.Context())
+			c := Caller{Owner: "o", Key: "k", Elicit: func(ctx context.Context, _ *mcp.ElicitParams) (*mcp.ElicitResult, error) {
+				cancel()
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}}
+			if _, err := w.Serve(ctx, c, w.program(`write {}`)); err != nil {
+				t.Error(err)
+			}
+		}, "withdrawn end of the call"},
+		{"the session ends", func(t *testing.T, w *world) {
+			if res, err := w.Serve(t.Context(), byResult, w.program(`write {}`)); err != nil || res.RequestState == "" {
+				t.Fatalf("got %+v, %v", res, err)
+			}
+			w.Leave("mine")
+		}, "expired end of the session"},
+		{"the server stops", func(t *testing.T, w *world) {
+			if res, err := w.Serve(t.Context(), byResult, w.program(`write {}`)); err != nil || res.RequestState == "" {
+				t.Fatalf("got %+v, %v", res, err)
+			}
+			w.Stop()
+		}, "expired shutdown"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			test(t, Options{}, func(t *testing.T, w *world) {
+				tc.do(t, w)
+				w.wantDecided(t, tc.want)
+			})
+		})
+	}
+}
