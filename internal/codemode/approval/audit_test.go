@@ -3,11 +3,13 @@ package approval
 import (
 	"context"
 	"errors"
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
@@ -133,6 +135,67 @@ func TestAudit_WaitsThatEnd(t *testing.T) {
 			test(t, Options{}, func(t *testing.T, w *world) {
 				tc.do(t, w)
 				w.wantDecided(t, tc.want)
+			})
+		})
+	}
+}
+
+// TestAudit_CallsWithoutDecision: calls that are refused before the client is asked, and repetitions
+// of a call that was denied, leave no line: a program could fill the disk with them.
+func TestAudit_CallsWithoutDecision(t *testing.T) {
+	asked := Caller{Owner: "o", Key: "k", ByResult: true}
+	again := []string{`write {"a":1}`, `write {"a":1}`, `write {"a":1}`}
+	var many, once []string
+	var answers []*mcp.ElicitResult
+	for i := range maxElicitations + 3 {
+		many = append(many, fmt.Sprintf(`write {"a":%d}`, i))
+		if i < maxElicitations {
+			answers, once = append(answers, accept(AllowOnce)), append(once, "once elicitation")
+		}
+	}
+	for _, tc := range []struct {
+		name  string
+		do    func(w *world) (*mcp.CallToolResult, error)
+		went  string
+		lines []string
+	}{
+		{"denied before", func(w *world) (*mcp.CallToolResult, error) {
+			return w.Serve(w.t.Context(), (&person{answers: []*mcp.ElicitResult{accept(Deny)}}).caller(), w.program(again...))
+		}, "false false false", []string{"deny elicitation"}},
+		{"a client that cannot be asked", func(w *world) (*mcp.CallToolResult, error) {
+			return w.program(again...)(w.t.Context())
+		}, "approval_required approval_required approval_required", nil},
+		{"too many programs", func(w *world) (*mcp.CallToolResult, error) {
+			if _, err := w.Serve(w.t.Context(), asked, w.program(again...)); err != nil {
+				return nil, err
+			}
+			return w.Serve(w.t.Context(), asked, w.program(again...))
+		}, "approval_required approval_required approval_required", nil},
+		{"too many questions", func(w *world) (*mcp.CallToolResult, error) {
+			return w.Serve(w.t.Context(), (&person{answers: answers}).caller(), w.program(many...))
+		}, strings.Repeat("true ", maxElicitations) + "approval_required approval_required approval_required", once},
+		{"a request that is too large", func(w *world) (*mcp.CallToolResult, error) {
+			c := asked
+			c.Size = maxSize + 1
+			return w.Serve(w.t.Context(), c, w.program(again...))
+		}, "approval_required approval_required approval_required", nil},
+		{"after a question that expired", func(w *world) (*mcp.CallToolResult, error) {
+			return w.Serve(w.t.Context(), (&person{}).caller(), w.program(again...))
+		}, "approval_expired approval_expired approval_expired", []string{"expired expired"}},
+		{"a server that stops", func(w *world) (*mcp.CallToolResult, error) {
+			return w.Serve(w.t.Context(), (&person{}).caller(), func(ctx context.Context) (*mcp.CallToolResult, error) {
+				w.Stop()
+				return w.program(again...)(ctx)
+			})
+		}, "approval_expired approval_expired approval_expired", nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			test(t, Options{PerOwner: 1, Expiry: time.Minute}, func(t *testing.T, w *world) {
+				res, err := tc.do(w)
+				if got := textOf(t, res, err); got != tc.went {
+					t.Fatalf("got %q, want %q", got, tc.went)
+				}
+				w.wantDecided(t, tc.lines...)
 			})
 		})
 	}
