@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/egress"
 )
 
 // TestServe_UpgradeWithBody: a request with a body asks for no upgrade, after which the rest of the body
@@ -158,8 +160,18 @@ func TestServe_RequestsOfOwner(t *testing.T) {
 		}
 		return res.StatusCode
 	}
-	for range maxRequests / maxStreams {
-		c := w.client(box, apiHost, true)
+	all := definitions(t)
+	for i := range all {
+		all[i].Owners = []string{Everyone}
+	}
+	secrets, err := Load(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.i.Replace(secrets)
+	second, third := egress.Box{Owner: box.Owner, ID: "box2"}, egress.Box{Owner: box.Owner, ID: "box3"}
+	for n := range maxRequests / maxStreams {
+		c := w.client([]egress.Box{box, second}[n%2], apiHost, true)
 		for range maxStreams {
 			if got := status(c, "/wait"); got != 200 {
 				t.Fatalf("a request: %d", got)
@@ -167,8 +179,13 @@ func TestServe_RequestsOfOwner(t *testing.T) {
 		}
 	}
 	c := w.client(box, apiHost, true)
-	if got := status(c, "/"); got != http.StatusServiceUnavailable {
-		t.Errorf("the request after %d: %d", maxRequests, got)
+	for b, want := range map[egress.Box]int{
+		box: http.StatusServiceUnavailable, second: http.StatusServiceUnavailable, third: http.StatusServiceUnavailable,
+		{Owner: "token bob", ID: "box4"}: http.StatusOK,
+	} {
+		if got := status(w.client(b, apiHost, true), "/"); got != want {
+			t.Errorf("after %d requests of %s, one of %+v: %d, want %d", maxRequests, box.Owner, b, got, want)
+		}
 	}
 	close(release)
 	for ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second); ; {
