@@ -61,8 +61,8 @@ func writeCertificate(t *testing.T, cert, key, name string) *x509.Certificate {
 	return made
 }
 
-// TestTLS: the server speaks HTTP/2 with streams, refuses old versions of TLS, and loads a
-// new certificate without a restart.
+// TestTLS: the server speaks HTTP/2 with streams, accepts TLS 1.2 and refuses older versions, and
+// loads a new certificate without a restart.
 func TestTLS(t *testing.T) {
 	dir := t.TempDir()
 	certFile, keyFile := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
@@ -155,6 +155,11 @@ func TestTLS(t *testing.T) {
 	}
 	if _, err := client(first, tls.VersionTLS11).Get(url); err == nil || !strings.Contains(err.Error(), "protocol version") {
 		t.Errorf("TLS 1.1: %v", err)
+	}
+	if res, err := post(client(first, tls.VersionTLS12), session, `{"jsonrpc":"2.0","id":3,"method":"ping"}`); err != nil {
+		t.Errorf("TLS 1.2: %v", err)
+	} else if res.Body.Close(); res.StatusCode != 200 || res.ProtoMajor != 2 || res.TLS.Version != tls.VersionTLS12 {
+		t.Errorf("TLS 1.2: got %s %s over %s", res.Proto, res.Status, tls.VersionName(res.TLS.Version))
 	}
 
 	// The server loads a new pair, and ignores a new certificate without its key.
