@@ -74,13 +74,13 @@ func TestAuditLines_HaveTheFormOfTheDocuments(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	real := make(map[string][]string) // by message
+	written := make(map[string][]string) // by message
 	for line := range strings.Lines(lines.String()) {
 		msg, form := formOf(t, line)
-		if real[msg] != nil {
+		if written[msg] != nil {
 			t.Errorf("two lines %q", msg)
 		}
-		real[msg] = form
+		written[msg] = form
 	}
 	for document, want := range map[string][]string{
 		"security.md":  {"call", "refused", "approval", "call of a tool by code"},
@@ -97,8 +97,8 @@ func TestAuditLines_HaveTheFormOfTheDocuments(t *testing.T) {
 				continue
 			}
 			shown = append(shown, msg)
-			if !slices.Equal(form, real[msg]) {
-				t.Errorf("%s shows a line %q with %q; a real one has %q", document, msg, form, real[msg])
+			if !slices.Equal(form, written[msg]) {
+				t.Errorf("%s shows a line %q with %q; a real one has %q", document, msg, form, written[msg])
 			}
 		}
 		if !slices.Equal(shown, want) {
