@@ -177,16 +177,27 @@ func (s *Server) auditUnhandled(cl *call, e *jsonrpc.Error) {
 	s.auditRefused(cl.caller, tool, "parameters", e)
 }
 
-// auditRefusal logs a request that was refused: for its token or its scope, or at a limit. Each
-// caller, or address without a token, gets few lines of a reason: it could fill the disk with
-// more, or push the lines about others out of the log.
+// requestLimit is the reason of a refusal at a limit of one request: of its body, the time for it,
+// the messages or values in it, or what a session keeps of it.
+const requestLimit = "request_limit"
+
+// auditRefusal logs a request that was refused: for its token, its scope or its session, or at a
+// limit.
 func (s *Server) auditRefusal(r *http.Request, reason string) {
-	c := callerIn(r)
-	if s.opts.Audit == nil || c == nil {
+	if c := callerIn(r); c != nil {
+		s.auditRefusalOf(c, r.Method, reason)
+	}
+}
+
+// auditRefusalOf logs a request of a caller that was refused. Each caller, or address without a
+// token, gets few lines of a reason: it could fill the disk with more, or push the lines about
+// others out of the log.
+func (s *Server) auditRefusalOf(c *caller, method, reason string) {
+	if s.opts.Audit == nil {
 		return
 	}
 	if omitted, ok := s.refusedLines.Allow(refusalKey{c.rateKey, reason}); ok {
-		s.opts.Audit.Warn("refused", withOmitted(omitted, logkey.Who, c.displayName(s.opts.Auth != nil), logkey.Reason, reason, logkey.Method, plainWord(r.Method),
+		s.opts.Audit.Warn("refused", withOmitted(omitted, logkey.Who, c.displayName(s.opts.Auth != nil), logkey.Reason, reason, logkey.Method, plainWord(method),
 			logkey.Remote, c.remote, logkey.Request, c.request)...)
 	}
 }

@@ -2,9 +2,11 @@ package server
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -42,6 +44,7 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) (body []byte, 
 		respond()
 	}
 	tooLarge := func() {
+		s.auditRefusal(r, requestLimit)
 		s.refuse(w, http.StatusRequestEntityTooLarge, nil, jsonrpc.CodeInvalidRequest,
 			fmt.Sprintf("Request too large: the body exceeds %d bytes", limit))
 	}
@@ -87,6 +90,9 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) (body []byte, 
 		n, err := buf.ReadFrom(io.LimitReader(r.Body, min(part, limit+1-int64(buf.Len()))))
 		switch {
 		case err != nil:
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				s.auditRefusal(r, requestLimit)
+			}
 			s.refuse(w, http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest, "Invalid request: the body ended early")
 			return nil, nil, false
 		case int64(buf.Len()) > limit:

@@ -27,7 +27,7 @@ func (s *Server) exchange(w http.ResponseWriter, r *http.Request, m *postBody, t
 	}
 	if m.Kind != envelope.Request {
 		if m.session != nil && !m.session.deliverAll(callerIn(r), messages) {
-			s.refuseEnded(w, m.ID)
+			s.refuseEnded(w, r, m.ID, unknownSession)
 			return
 		}
 		w.WriteHeader(http.StatusAccepted) // without a session there is nothing to deliver them to
@@ -200,7 +200,7 @@ func (s *Server) beginAll(w http.ResponseWriter, r *http.Request, m *postBody, t
 			}
 		}
 		c.drop(st)
-		s.refuseDuplicate(w, c, e.ID)
+		s.refuseDuplicate(w, r, c, e.ID)
 		return nil, false
 	}
 	a.begin()
@@ -209,9 +209,9 @@ func (s *Server) beginAll(w http.ResponseWriter, r *http.Request, m *postBody, t
 
 // refuseDuplicate refuses a request that its connection did not take: it has another one of that
 // id, or has ended.
-func (s *Server) refuseDuplicate(w http.ResponseWriter, c *conn, id json.RawMessage) {
+func (s *Server) refuseDuplicate(w http.ResponseWriter, r *http.Request, c *conn, id json.RawMessage) {
 	if c.ended() {
-		s.refuseEnded(w, id)
+		s.refuseEnded(w, r, id, unknownSession)
 		return
 	}
 	s.refuse(w, http.StatusBadRequest, id, jsonrpc.CodeInvalidRequest, "Invalid request: another request with this id is in flight")

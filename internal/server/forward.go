@@ -176,7 +176,7 @@ func (s *Server) forwardCall(w http.ResponseWriter, r *http.Request, m *postBody
 		defer context.AfterFunc(m.session.ended, func() { end(errSessionEnded) })()
 		done, ok := m.session.conn.forwarded(envelope.Key(m.ID), end)
 		if !ok {
-			s.refuseDuplicate(w, m.session.conn, m.ID)
+			s.refuseDuplicate(w, r, m.session.conn, m.ID)
 			return true
 		}
 		defer func() { done(served) }()

@@ -93,7 +93,7 @@ func (s *Server) giveUp(w http.ResponseWriter, ctx context.Context, r *http.Requ
 		w.Header().Set("Content-Type", "text/event-stream")
 		w.WriteHeader(http.StatusOK)
 	case errSessionEnded:
-		s.refuseEnded(w, to.id)
+		s.refuseEnded(w, r, to.id, unknownSession)
 	case errStopping:
 		s.refuseDraining(w, r, to.id)
 	default:

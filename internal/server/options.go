@@ -53,8 +53,8 @@ type Options struct {
 	PublicURL string
 	// BehindProxy trusts X-Forwarded-For and X-Request-Id.
 	BehindProxy bool
-	// Audit gets a record for each tool call, and for each request refused for its token
-	// or scope; nil: no audit log.
+	// Audit gets a record for each tool call, and for requests refused for their token, scope
+	// or session or at a limit; nil: no audit log.
 	Audit *slog.Logger
 
 	Limits Limits

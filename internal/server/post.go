@@ -35,6 +35,9 @@ func (s *Server) servePOST(w http.ResponseWriter, r *http.Request) {
 	defer a.leave()
 	m, refused := classify(body)
 	if refused != nil {
+		if envelope.OverLimit(refused) {
+			s.auditRefusal(r, requestLimit)
+		}
 		s.refuse(w, http.StatusBadRequest, m.ID, refused.Code, refused.Message)
 		return
 	}

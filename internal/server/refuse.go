@@ -42,9 +42,14 @@ func (s *Server) refuseDraining(w http.ResponseWriter, r *http.Request, id json.
 	s.refuse(w, http.StatusServiceUnavailable, id, codeRefused, "The server is shutting down")
 }
 
-// refuseEnded refuses a request that names an MCP session which does not exist. Some
-// clients pass the text to the model, which has sessions of its own.
-func (s *Server) refuseEnded(w http.ResponseWriter, id json.RawMessage) {
+// unknownSession is the reason of a refusal because there is no such MCP session.
+const unknownSession = "unknown_session"
+
+// refuseEnded refuses a request that names an MCP session which does not exist, or not for its
+// account; reason says which to the audit log alone. Some clients pass the text to the model, which
+// has sessions of its own.
+func (s *Server) refuseEnded(w http.ResponseWriter, r *http.Request, id json.RawMessage, reason string) {
+	s.auditRefusal(r, reason)
 	text := "Session not found: the MCP session, which is the client's connection, has expired, or the server was restarted. " +
 		"Reconnect the client: it sends initialize without Mcp-Session-Id."
 	if !s.opts.Extend.Alone {

@@ -206,7 +206,7 @@ func (s *Server) openMiddleware(tasked map[string]tasks.Policy) {
 		Limits: opts.Limits.Tasks, Log: opts.Log, Server: s.serverName,
 	})
 	run = slices.Insert(run, len(run)-1, s.tasks.Serve)
-	all := slices.Concat([]mcp.Middleware{s.recover}, opts.Extend.Middleware, []mcp.Middleware{s.tasks.Create}, run, []mcp.Middleware{boundState})
+	all := slices.Concat([]mcp.Middleware{s.recover}, opts.Extend.Middleware, []mcp.Middleware{s.tasks.Create}, run, []mcp.Middleware{s.boundState})
 	s.mcp.AddReceivingMiddleware(slices.Concat([]mcp.Middleware{s.attach}, all)...)
 	s.mcp.AddSendingMiddleware(tools.KeepAnswer)
 	s.openDirect(all)

@@ -258,10 +258,11 @@ func (s *Server) holdSession(w http.ResponseWriter, r *http.Request, id json.Raw
 	if sess != nil {
 		return sess, release, true
 	}
+	reason := unknownSession
 	if foreign {
-		s.auditRefusal(r, "foreign_session")
+		reason = "foreign_session"
 	}
-	s.refuseEnded(w, id)
+	s.refuseEnded(w, r, id, reason)
 	return nil, nil, false
 }
 
@@ -293,7 +294,7 @@ const (
 
 // boundState bounds what the SDK keeps of a client for as long as its session lasts: the bodies that it
 // came in count against no limit any more.
-func boundState(next mcp.MethodHandler) mcp.MethodHandler {
+func (s *Server) boundState(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		switch r := req.(type) {
 		case *mcp.ServerRequest[*mcp.InitializeParams]:
@@ -308,6 +309,9 @@ func boundState(next mcp.MethodHandler) mcp.MethodHandler {
 				r.Params.ClientInfo.Icons = nil
 			}
 			if b, err := json.Marshal(r.Params); err != nil || len(b) > maxHandshake {
+				if cl := callIn(ctx); cl != nil { // over HTTP
+					s.auditRefusalOf(cl.caller, http.MethodPost, requestLimit)
+				}
 				return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf("Invalid parameters: those of initialize take %d bytes, and at most %d are kept: shorten clientInfo and capabilities", len(b), maxHandshake)}
 			}
 		//lint:ignore SA1019 clients of the revisions before 2026-07-28 set it

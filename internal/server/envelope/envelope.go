@@ -207,7 +207,14 @@ func sdkID(raw json.RawMessage) (jsonrpc.ID, error) {
 	return jsonrpc.MakeID(v)
 }
 
-var errValues = refuse(jsonrpc.CodeInvalidRequest, fmt.Sprintf("Invalid request: more than %d values in a message", maxValues))
+var (
+	errValues = refuse(jsonrpc.CodeInvalidRequest, fmt.Sprintf("Invalid request: more than %d values in a message", maxValues))
+	errBatch  = refuse(jsonrpc.CodeInvalidRequest, fmt.Sprintf("Invalid request: more than %d messages in a batch", maxBatch))
+)
+
+// OverLimit reports whether Parse or Split has refused a body because it has too many values or
+// messages.
+func OverLimit(refused *jsonrpc.Error) bool { return refused == errValues || refused == errBatch }
 
 // IDPrefix is how many bytes of a message that is not decoded are searched for its id,
 // which most clients write first.
@@ -305,7 +312,7 @@ func Split(data []byte) ([]json.RawMessage, *jsonrpc.Error) {
 	case len(elements) == 0:
 		return nil, refuse(jsonrpc.CodeInvalidRequest, "Invalid request: empty batch")
 	case len(elements) > maxBatch:
-		return nil, refuse(jsonrpc.CodeInvalidRequest, "Invalid request: more than "+strconv.Itoa(maxBatch)+" messages in a batch")
+		return nil, errBatch
 	}
 	return elements, nil
 }
