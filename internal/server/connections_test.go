@@ -268,6 +268,62 @@ func TestConnections_ShareOfOwner(t *testing.T) {
 	}
 }
 
+// A stoppedClock is the clock of a server's connections, which tests set.
+type stoppedClock struct{ elapsed atomic.Int64 }
+
+func stopClock(s *Server) *stoppedClock {
+	c, start := &stoppedClock{}, time.Now()
+	s.connections.mu.Lock()
+	defer s.connections.mu.Unlock()
+	s.connections.now = func() time.Time { return start.Add(time.Duration(c.elapsed.Load())) }
+	return c
+}
+
+// pass lets so much time pass that connections which are idle may make room, once n of them are idle.
+func (c *stoppedClock) pass(t *testing.T, s *Server, n int) {
+	t.Helper()
+	eventually(t, fmt.Sprint(n, " connections are idle"), func() bool { return idleConnections(s) == n })
+	c.elapsed.Add(int64(2 * restBeforeReclaim))
+}
+
+// asks sends a request that is served with 405, as it is none of MCP, and returns the status.
+func (p *people) asks(t *testing.T, who string, c net.Conn) int {
+	t.Helper()
+	res, err := ask(c, "/mcp", p.as(who))
+	if err != nil {
+		t.Fatalf("a request of %s: %v", who, err)
+	}
+	return res.StatusCode
+}
+
+// TestConnections_IdleOneOfOwnerCloses: at the share of an owner, the connection of the owner that has
+// been idle longest closes for a new one, and no connection of another owner, however long it was idle.
+func TestConnections_IdleOneOfOwnerCloses(t *testing.T) {
+	p := newPeople(t)
+	s, url := serve(t, p.options(func(o *Options) { o.Limits.Connections = 4 }))
+	clock := stopClock(s)
+	dial := func() net.Conn { return dialFrom(t, "127.0.0.1", addressOfURL(url)) }
+	all := make([]net.Conn, 4)
+	for i, who := range []string{"bob", "bob", "alice", "alice"} {
+		all[i] = dial()
+		if status := p.asks(t, who, all[i]); status != 405 {
+			t.Fatalf("connection %d, of %s: %d, want 405", i, who, status)
+		}
+		clock.pass(t, s, i+1)
+	}
+	if status := p.asks(t, "alice", dial()); status != 405 {
+		t.Errorf("a third connection of alice: %d, want 405", status)
+	}
+	if _, err := all[2].Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("the connection of alice that was idle longest: %v, want its end", err)
+	}
+	for i, who := range map[int]string{0: "bob", 1: "bob", 3: "alice"} {
+		if status := p.asks(t, who, all[i]); status != 405 {
+			t.Errorf("connection %d, of %s: %d, want 405", i, who, status)
+		}
+	}
+}
+
 // serveTLS is serve with TLS. It returns the address.
 func serveTLS(t *testing.T, certificate tls.Certificate, change func(*Options)) (*Server, string) {
 	t.Helper()
