@@ -324,6 +324,50 @@ func TestConnections_IdleOneOfOwnerCloses(t *testing.T) {
 	}
 }
 
+// TestReadToken_Connections: at most half of what an owner may have of connections is for read tokens.
+// One of theirs closes for a further one if it is idle, and none of a use token.
+func TestReadToken_Connections(t *testing.T) {
+	p := newPeople(t)
+	s, url := serve(t, p.options(func(o *Options) { o.Limits.Connections = 8 }))
+	clock := stopClock(s) // nothing is idle for long enough until it passes
+	dial := func() net.Conn { return dialFrom(t, "127.0.0.1", addressOfURL(url)) }
+	var all []net.Conn
+	want := func(who string, status int) {
+		t.Helper()
+		c := dial()
+		if got := p.asks(t, who, c); got != status {
+			t.Fatalf("connection %d, of %s: %d, want %d", len(all), who, got, status)
+		}
+		if status == 405 {
+			all = append(all, c)
+		}
+	}
+	want("alice", 405)
+	want("reader", 405)
+	want("reader", 405)
+	want("reader", 429)
+	want("alice", 405)
+	want("alice", 429)
+	want("bob", 405)
+
+	clock.pass(t, s, 5)
+	for _, i := range []int{1, 3} { // the first of alice's is idle longest, then the second of the reader's
+		if status := p.asks(t, map[int]string{1: "reader", 3: "alice"}[i], all[i]); status != 405 {
+			t.Fatalf("connection %d again: %d, want 405", i, status)
+		}
+	}
+	clock.pass(t, s, 5)
+	want("reader", 405)
+	if _, err := all[2].Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("the connection of the reader that was idle longest: %v, want its end", err)
+	}
+	for i, who := range map[int]string{0: "alice", 1: "reader", 3: "alice", 4: "bob"} {
+		if status := p.asks(t, who, all[i]); status != 405 {
+			t.Errorf("connection %d, of %s: %d, want 405", i, who, status)
+		}
+	}
+}
+
 // serveTLS is serve with TLS. It returns the address.
 func serveTLS(t *testing.T, certificate tls.Certificate, change func(*Options)) (*Server, string) {
 	t.Helper()
