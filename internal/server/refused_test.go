@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -140,6 +141,72 @@ func TestAudit_LimitsOfOneRequest(t *testing.T) {
 			}
 			if got := fmt.Sprint(p.refusals(t)); got != "[token alice request_limit POST]" {
 				t.Errorf("lines %s, want one of request_limit", got)
+			}
+		})
+	}
+}
+
+// TestAudit_ReasonsOfLimits: a request that is refused for its rate, at a limit of its owner or of the
+// server, or because the server stops, leaves a line with that reason and its id.
+func TestAudit_ReasonsOfLimits(t *testing.T) {
+	// listens asks for the stream of a new session.
+	listens := func(t *testing.T, p *people, who, url string) *http.Response {
+		begun, _ := do(t, "POST", url, p.as(who), initBody)
+		return listenTo(t, t.Context(), url, p.as(who, headerSession, begun.Header.Get(headerSession)))
+	}
+	for _, c := range []struct {
+		reason, who, method string
+		status              int
+		change              func(*Options)
+		refused             func(t *testing.T, p *people, s *Server, url string) *http.Response
+	}{
+		{"rate", "alice", "POST", 429, func(o *Options) { o.Limits.Rate, o.Limits.Burst = 0.001, 1 }, func(t *testing.T, p *people, _ *Server, url string) *http.Response {
+			do(t, "POST", url, p.as("alice"), ping)
+			res, _ := do(t, "POST", url, p.as("alice"), ping)
+			return res
+		}},
+		{"owner_limit", "alice", "GET", 429, func(o *Options) { o.Limits.Streams, o.Limits.OwnerStreams = 2, 1 }, func(t *testing.T, p *people, _ *Server, url string) *http.Response {
+			listens(t, p, "alice", url)
+			return listens(t, p, "alice", url)
+		}},
+		{"server_limit", "bob", "GET", 503, func(o *Options) { o.Limits.Streams = 1 }, func(t *testing.T, p *people, _ *Server, url string) *http.Response {
+			listens(t, p, "alice", url)
+			return listens(t, p, "bob", url)
+		}},
+		{"stopping", "bob", "POST", 503, nil, func(t *testing.T, p *people, s *Server, url string) *http.Response {
+			ctx, cancel := context.WithCancel(context.Background())
+			ended := make(chan error, 1)
+			go func() { ended <- s.Shutdown(ctx) }() // which waits for the call in flight
+			eventually(t, "the server drains", s.draining.Load)
+			res, _ := do(t, "POST", url, p.as("bob"), ping)
+			cancel()
+			if err := <-ended; err != nil {
+				t.Errorf("shutdown: %v", err)
+			}
+			return res
+		}},
+	} {
+		t.Run(c.reason, func(t *testing.T) {
+			p := newPeople(t)
+			release, started := make(chan struct{}), make(chan struct{}, 1)
+			defer close(release)
+			s, url := serve(t, p.options(func(o *Options) {
+				o.Extend.Tools = slow(release, started)
+				if c.change != nil {
+					c.change(o)
+				}
+			}))
+			dialWire(t, url).post(t, p.as("carol"), toolCall(1, "slow", "{}"))
+			<-started
+			res := c.refused(t, p, s, url)
+			want := fmt.Sprintf("[token %s %s %s]", c.who, c.reason, c.method)
+			if got := fmt.Sprint(p.refusals(t)); res.StatusCode != c.status || got != want {
+				t.Fatalf("got %s and the lines %s, want %d and %s", res.Status, got, c.status, want)
+			}
+			for _, line := range p.lines(t) {
+				if line["msg"] == "refused" && (line["request"] != res.Header.Get(headerRequest) || line["remote"] != "127.0.0.1") {
+					t.Errorf("the line %v, want the request %s", line, res.Header.Get(headerRequest))
+				}
 			}
 		})
 	}
