@@ -211,3 +211,53 @@ func TestAudit_ReasonsOfLimits(t *testing.T) {
 		})
 	}
 }
+
+// TestAudit_RequestsOfNoClient: requests that no client of MCP sends are counted, and leave no line,
+// also with a valid token.
+func TestAudit_RequestsOfNoClient(t *testing.T) {
+	p := newPeople(t)
+	counted := make(chan int, 1)
+	_, url := serve(t, p.options(func(o *Options) {
+		o.Refused = func(status int) { counted <- status }
+	}))
+	for _, c := range []struct {
+		name, method, url string
+		h                 header
+		body              string
+		status            int
+	}{
+		{"Host", "POST", url, p.as("alice", "Host", "evil.example"), ping, 403},
+		{"Host, without a token", "POST", url, header{"Host": "evil.example"}, ping, 403},
+		{"Origin", "POST", url, p.as("alice", "Origin", "https://evil.example"), ping, 403},
+		{"Origin, without a token", "POST", url, header{"Origin": "https://evil.example"}, ping, 403},
+		{"method", "PUT", url, p.as("alice"), ping, 405},
+		{"content type", "POST", url, p.as("alice", "Content-Type", "text/plain"), ping, 415},
+		{"compressed", "POST", url, p.as("alice", "Content-Encoding", "gzip"), ping, 415},
+		{"no JSON", "POST", url, p.as("alice"), `{"jsonrpc":`, 400},
+		{"no JSON in a batch", "POST", url, p.as("alice"), `[{"jsonrpc":]`, 400},
+		{"no message", "POST", url, p.as("alice"), `"x"`, 400},
+		{"an empty batch", "POST", url, p.as("alice"), `[]`, 400},
+		{"Accept", "POST", url, p.as("alice", "Accept", "text/html"), ping, 406},
+		{"path", "POST", strings.TrimSuffix(url, "mcp") + "nope", p.as("alice"), ping, 404},
+	} {
+		res, body := do(t, c.method, c.url, c.h, c.body)
+		if res.StatusCode != c.status {
+			t.Errorf("%s: %s %s, want %d", c.name, res.Status, body, c.status)
+		}
+		select {
+		case status := <-counted:
+			if status != c.status {
+				t.Errorf("%s: counted as %d, want %d", c.name, status, c.status)
+			}
+		default:
+			t.Errorf("%s: not counted", c.name)
+		}
+	}
+	if lines := p.lines(t); len(lines) > 0 {
+		t.Errorf("the lines %v, want none", lines)
+	}
+	do(t, "POST", url, nil, ping) // the log does work
+	if got := fmt.Sprint(p.refusals(t)); got != "[unknown no_token POST]" {
+		t.Errorf("without a token: the lines %s", got)
+	}
+}
