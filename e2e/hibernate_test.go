@@ -67,7 +67,7 @@ func TestKilledServer_LosesUnwrittenState(t *testing.T) {
 	other := p.create(t, "never written")
 	p.kill(t)
 
-	p = launch(t, dir, "GLOVEBOX_PAUSE_AFTER=1")
+	p = launch(t, dir, "GLOVEBOX_PAUSE_AFTER=1", "MSB_ORPHAN_CLEANUP_INTERVAL=1")
 	a := p.call(t, "run_code", map[string]any{"context_id": idle, "code": "print(x, random.random())"})
 	got := strings.Fields(a.str("stdout"))
 	if len(got) != 2 || got[0] != "1" || a.StructuredContent["state_lost"] != true || !strings.Contains(a.text(), "killed") {
@@ -80,8 +80,12 @@ func TestKilledServer_LosesUnwrittenState(t *testing.T) {
 	if err != nil || !gone.IsError || !strings.Contains(gone.text(), "killed before the box had been written") {
 		t.Errorf("a box that was never written: got %v, %v", gone, err)
 	}
+	// Processes of the dead server may still have been ending when this one started.
+	until(t, "the instance of the dead server is removed", func() bool {
+		instances, err := os.ReadDir(filepath.Join(dir, "gvisor"))
+		return err == nil && len(instances) == 1
+	})
 	p.stop(t)
-	// Nothing of the dead server is left.
 	instances, err := os.ReadDir(filepath.Join(dir, "gvisor"))
 	if err != nil || len(instances) > 0 {
 		t.Errorf("instances of the engine after the stop: %v, %v", instances, err)
