@@ -14,8 +14,8 @@ import (
 // boxes of the owner. Servers that admit boxes at once do not see each other's: each therefore
 // counts again when it has written down its own (checkOwnerLimits).
 //
-// Boxes of a server that is gone do not count until another one adopts them, since nobody can
-// evict them. The adoption itself is not refused: the box exists.
+// The limits ignore the boxes of a server that is gone until another server adopts them, because
+// no server can evict them before. A server adopts a box even at the limit: the box exists.
 
 // A box that exceeds a limit only because of younger ones looks again after firstYield, and after
 // twice the time each time, at last after lastYield.

@@ -84,8 +84,8 @@ func TestFleet_OwnerLimitAllowsAdoptionBeyondIt(t *testing.T) {
 	}
 }
 
-// TestFleet_OwnerLimitWithBoxesOfAGoneServer: boxes that nobody has adopted do not keep their owner
-// from others, and count once they are adopted.
+// TestFleet_OwnerLimitWithBoxesOfAGoneServer: the limit ignores boxes of a server that is gone, and
+// counts them when another server has adopted them.
 func TestFleet_OwnerLimitWithBoxesOfAGoneServer(t *testing.T) {
 	all := membersWith(t, 2, func(c *Config) { c.MaxPerOwner, c.Evict = 1, false })
 	a, b := all[0], all[1]

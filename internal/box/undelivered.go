@@ -24,8 +24,8 @@ type Undelivered struct {
 var ErrStopping = errors.New("the server is shutting down")
 
 // keepUndelivered makes a later call report what the code of this one did, if the context of this
-// one has ended, so that nobody gets its result. The stop of the server has ended a call that
-// failed, not one that was complete just before.
+// one has ended and its client gets no result. It reports a stop of the server only for a call that
+// failed: one that was complete just before is not affected.
 func (b *Box) keepUndelivered(ctx context.Context, calls ToolCalls, failed error) {
 	if ctx.Err() != nil {
 		b.addUndelivered(calls, Undelivered{Stopped: failed != nil && errors.Is(context.Cause(ctx), ErrStopping)})

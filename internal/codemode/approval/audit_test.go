@@ -93,7 +93,7 @@ func TestAudit_WaitsThatEnd(t *testing.T) {
 		do   func(t *testing.T, w *world)
 		want string
 	}{
-		{"nobody answers", func(t *testing.T, w *world) {
+		{"the question expires", func(t *testing.T, w *world) {
 			_, err := w.Serve(t.Context(), (&person{}).caller(), w.program(`write {}`))
 			if err != nil {
 				t.Error(err)
