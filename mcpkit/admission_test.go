@@ -381,7 +381,8 @@ func TestAdmission_SecondResponse(t *testing.T) {
 	}
 }
 
-// The messages of a server that are not complete are bounded together.
+// The messages of a server that are not complete are bounded together, for each manager: an
+// owner whose server has used it up does not keep another one from the same server.
 func TestAdmission_Arriving(t *testing.T) {
 	nothingLeft(t)
 	const most = 64 << 10
@@ -409,6 +410,11 @@ func TestAdmission_Arriving(t *testing.T) {
 	}
 	if err := <-failed; !errors.Is(err, errArriving) {
 		t.Errorf("got %v", err)
+	}
+	other := manager(t, Options{Limits: Limits{Request: patience, Connect: patience, Message: most}}, endpoint("srv", url))
+	wantCall(t, session(t, other, "srv"), "good", nil, "good")
+	if err := other.Close(); err != nil {
+		t.Error(err)
 	}
 	cancel()
 	for range maxArriving + 1 {

@@ -193,6 +193,44 @@ func TestAdmit_MemoryOfOwner(t *testing.T) {
 	f.wantLimit(t, "bob", SessionOptions{Flavor: FlavorLarge}, "Memory limit per user exceeded: 4096MB >= 2048MB")
 }
 
+// TestAdmit_HibernatesAtLimitOfOwner: at a limit of its owner, an idle box of the owner leaves
+// memory for a new one, and returns as it was with the next call on it. The idle boxes of others
+// stay.
+func TestAdmit_HibernatesAtLimitOfOwner(t *testing.T) {
+	for name, limit := range map[string]func(*Config){
+		"boxes":  func(c *Config) { c.MaxPerOwner = 2 },
+		"memory": func(c *Config) { c.MaxMemoryPerOwnerMB = 2048 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, _ := newSnapFixture(t, func(c *Config) { c.PauseAfter = 0; limit(c) })
+			f.session(t, "alice", "a")
+			f.session(t, "bob", "b1")
+			f.session(t, "bob", "b2")
+			f.session(t, "bob", "b3")
+			f.wantStates(t, "bob", map[string]State{"b1": StateHibernated, "b2": StateReady, "b3": StateReady})
+			_, hold, err := f.Session(t.Context(), "bob", SessionOptions{ID: "b1"})
+			if err != nil || hold.Woken == nil || hold.Woken.Behind {
+				t.Fatalf("the next call: got %+v, %v; want the box woken as it was", hold, err)
+			}
+			hold.Release()
+			f.wantStates(t, "bob", map[string]State{"b1": StateReady, "b2": StateHibernated, "b3": StateReady})
+			f.wantStates(t, "alice", map[string]State{"a": StateReady})
+		})
+	}
+}
+
+// wantStates checks the states of an owner's sessions.
+func (f *fixture) wantStates(t *testing.T, owner Owner, want map[string]State) {
+	t.Helper()
+	got := map[string]State{}
+	for _, b := range f.List(owner, KindSession) {
+		got[b.ID] = b.State
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("sessions of %s: got %v, want %v", owner, got, want)
+	}
+}
+
 // TestEvict_VictimByOwner checks which owner's box makes room, where all can be
 // hibernated.
 func TestEvict_VictimByOwner(t *testing.T) {

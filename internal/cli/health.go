@@ -47,11 +47,14 @@ func (h *host) ready(ctx context.Context) error {
 	return nil
 }
 
-// unready returns why new clients should not connect yet. The reasons are public;
-// causes are in the log.
-func (h *host) unready() []string {
-	classes := h.manager.Pool()
-	if !h.checked.Load() {
+// unready returns why new clients should not connect yet. The reasons are public.
+func (h *host) unready() []string { return unreadyReasons(h.checked.Load(), h.manager.Pool()) }
+
+// unreadyReasons returns the reasons against new clients: that the health check is not over, or
+// that the pool has no box and none can be created. They name no cause, which may contain paths
+// of this machine and is in the log.
+func unreadyReasons(checked bool, classes pool.Stats) []string {
+	if !checked {
 		ready, wanted := 0, 0
 		for _, c := range classes {
 			ready += c.Ready

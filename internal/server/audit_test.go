@@ -225,11 +225,15 @@ func TestAudit_RefusedLinesCountOmitted(t *testing.T) {
 		if n := strings.Count(log.String(), "msg=refused"); n != refusedLineBurst+2 || strings.Contains(log.String(), "omitted") {
 			t.Errorf("%d lines of three kinds, want %d and nothing omitted before:\n%s", n, refusedLineBurst+2, &log)
 		}
-		log.Reset()
-		time.Sleep(loglimit.Interval)
-		refuse("alice", "owner_limit")
-		if want := fmt.Sprint("omitted=", 2*refusedLineBurst); !strings.Contains(log.String(), want) {
-			t.Errorf("the line after a pause is %s, want %s", &log, want)
+		for _, omitted := range []int{2 * refusedLineBurst, 2} {
+			log.Reset()
+			time.Sleep(loglimit.Interval)
+			for range 3 {
+				refuse("alice", "owner_limit")
+			}
+			if want := fmt.Sprintf("omitted=%d\n", omitted); strings.Count(log.String(), "\n") != 1 || !strings.HasSuffix(log.String(), want) {
+				t.Errorf("after a pause of %v, three refusals have the lines %s, want one that ends with %s", loglimit.Interval, &log, want)
+			}
 		}
 	})
 }

@@ -399,22 +399,38 @@ func TestRevokedToken_EndsStreamsAndCalls(t *testing.T) {
 	must(t, bob, "list_contexts", nil)
 }
 
-// TestExpiredToken_EndsStreamsAndFinishesCalls: when a token expires, its streams end and
-// its requests are refused, but a call that is running finishes.
+// modernListen opens a stream of the modern revision, which has no sessions.
+func (p *people) modernListen(tb testing.TB, ctx context.Context, url, key string) *http.Response {
+	tb.Helper()
+	h := p.as(key, "Accept", mcpAccept, "Mcp-Protocol-Version", "2026-07-28", "Mcp-Method", "subscriptions/listen")
+	res := openStream(tb, ctx, "POST", url, h, modernBody(7, "subscriptions/listen", `"notifications":{}`))
+	if res.StatusCode != 200 {
+		tb.Fatalf("subscriptions/listen: %s", res.Status)
+	}
+	return res
+}
+
+// TestExpiredToken_EndsStreamsAndFinishesCalls: when a token expires, of the file or of an
+// issuer, its streams end and its requests are refused, but a call that is running finishes.
 func TestExpiredToken_EndsStreamsAndFinishesCalls(t *testing.T) {
+	const skew = 30 * time.Second // tolerated for the clocks of issuers
 	p := newPeople(t)
-	secret, token, err := auth.NewToken("brief", time.Now().Add(3*time.Second), auth.Scopes{auth.Use})
+	secret, token, err := auth.NewToken("brief", time.Now().Add(6*time.Second), auth.Scopes{auth.Use})
 	if err == nil {
 		err = auth.AddToken(p.path, &token)
-	}
-	if err == nil {
-		err = p.v.Reload()
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.tokens["brief"] = secret
-	release, started := make(chan struct{}), make(chan struct{}, 1)
+	issuer, sign := openIssuer(t)
+	p.v, err = auth.Open(auth.Config{TokensFile: p.path, Issuers: []auth.IssuerConfig{{URL: issuer, Audiences: []string{"boxes"}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.v.Close)
+	p.tokens["of a file"] = secret
+	p.tokens["of an issuer"] = sign(map[string]any{"exp": time.Now().Add(6*time.Second - skew).Unix()})
+	release, started := make(chan struct{}), make(chan struct{}, 2)
 	_, url := serve(t, p.options(func(o *Options) {
 		o.Extend.Tools = []Tool{extra("slow", func(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			started <- struct{}{}
@@ -422,36 +438,45 @@ func TestExpiredToken_EndsStreamsAndFinishesCalls(t *testing.T) {
 			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "done"}}}, ctx.Err()
 		})}
 	}))
-	res, _ := do(t, "POST", url, p.as("brief"), initBody)
-	answer := make(chan string, 1)
-	go func() {
-		_, body := do(t, "POST", url, p.as("brief"), toolCall(1, "slow", "{}"))
-		answer <- body
-	}()
-	<-started
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, "GET", url, nil)
-	if err != nil {
-		t.Fatal(err)
+	answers := make(chan string, 2)
+	streams := map[string]*http.Response{}
+	for _, key := range []string{"of a file", "of an issuer"} {
+		var res *http.Response
+		eventually(t, "the issuer's keys are there", func() bool {
+			res, _ = do(t, "POST", url, p.as(key), initBody)
+			return res.StatusCode != 503
+		})
+		session := header{headerSession: res.Header.Get(headerSession)}
+		go func() {
+			_, body := do(t, "POST", url, p.as(key), toolCall(1, "slow", "{}"))
+			answers <- body
+		}()
+		<-started
+		streams["session, token "+key] = listenTo(t, ctx, url, with(p.as(key), headerSession, session[headerSession]))
+		streams["listen, token "+key] = p.modernListen(t, ctx, url, key)
 	}
-	for k, v := range p.as("brief", "Accept", "text/event-stream", "Mcp-Session-Id", res.Header.Get("Mcp-Session-Id")) {
-		req.Header.Set(k, v)
+	others := p.modernListen(t, ctx, url, "alice")
+	for name, stream := range streams {
+		if _, err := io.Copy(io.Discard, stream.Body); stream.StatusCode != 200 || err != nil {
+			t.Errorf("stream of an expired token (%s): %s, %v", name, stream.Status, err)
+		}
 	}
-	got, err := http.DefaultClient.Do(req)
-	if err != nil || got.StatusCode != 200 {
-		t.Fatalf("%v %v", got, err)
-	}
-	defer got.Body.Close()
-	if _, err := io.Copy(io.Discard, got.Body); err != nil {
-		t.Errorf("stream of an expired token: %v", err)
-	}
-	if res, body := do(t, "POST", url, p.as("brief"), ping); res.StatusCode != 401 {
-		t.Errorf("request with an expired token: %s %s, want 401", res.Status, body)
+	for _, key := range []string{"of a file", "of an issuer"} {
+		if res, body := do(t, "POST", url, p.as(key), ping); res.StatusCode != 401 {
+			t.Errorf("request with an expired token %s: %s %s, want 401", key, res.Status, body)
+		}
 	}
 	close(release)
-	if body := <-answer; !strings.Contains(body, "done") {
-		t.Errorf("call that was running when its token expired: %s, want its result", body)
+	for range 2 {
+		if body := <-answers; !strings.Contains(body, "done") {
+			t.Errorf("call that was running when its token expired: %s, want its result", body)
+		}
+	}
+	p.remove(t, "alice")
+	if _, err := io.Copy(io.Discard, others.Body); ctx.Err() != nil || err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("stream of the modern revision whose token was revoked: %v", err)
 	}
 }
 

@@ -424,6 +424,23 @@ func TestVerify_KeyRotation(t *testing.T) {
 	}
 }
 
+// TestOpen_FetchesKeys: the keys are fetched at the start, before there is a token to verify.
+func TestOpen_FetchesKeys(t *testing.T) {
+	r := newRealm(t)
+	k := newEC(t, "k")
+	r.publish(k)
+	v := open(t, Config{Issuers: []IssuerConfig{{URL: r.issuer(), Audiences: []string{"boxes"}}}})
+	polltest.Until(t, 30*time.Second, "the keys are fetched", func() bool {
+		v.issuers[0].mu.Lock()
+		defer v.issuers[0].mu.Unlock()
+		return !v.issuers[0].fetched.IsZero()
+	})
+	r.Close()
+	if id, err := v.Verify(t.Context(), k.sign(t, r.with(nil), nil)); err != nil || id.Name != "alice" {
+		t.Errorf("a token whose issuer is unreachable since the start: %+v, %v", id, err)
+	}
+}
+
 // TestVerify_UnreachableIssuer: an unreachable issuer does not affect other tokens.
 func TestVerify_UnreachableIssuer(t *testing.T) {
 	r := newRealm(t)

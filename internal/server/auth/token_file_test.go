@@ -65,12 +65,23 @@ scopes = ["read", "metrics"]
 			t.Errorf("%.80q: got %v, want %q", c.text, err, c.want)
 		}
 	}
+}
+
+// TestParseTokens_OneThousand: a file may hold 1000 entries, of any length, and no more.
+func TestParseTokens_OneThousand(t *testing.T) {
 	var many strings.Builder
-	for i := range maxTokens + 1 {
-		fmt.Fprintf(&many, "[[token]]\nname=\"a\"\nsha256=\"%064x\"\n", i)
+	longest := func(i int) {
+		fmt.Fprintf(&many, "[[token]]\nname = \"%064d\"\nsha256 = \"%064x\"\nexpires = 2027-01-31T12:00:00.000000000+02:00\nscopes = [\"read\", \"use\", \"metrics\"]\n\n", i, i)
 	}
-	if _, err := ParseTokens([]byte(many.String())); err == nil || !strings.Contains(err.Error(), "at most 1000") {
-		t.Errorf("many: %v", err)
+	for i := range 1000 {
+		longest(i)
+	}
+	if tokens, err := ParseTokens([]byte(many.String())); err != nil || len(tokens) != 1000 {
+		t.Errorf("1000 entries in %d bytes: got %d tokens, %v", many.Len(), len(tokens), err)
+	}
+	longest(1000)
+	if _, err := ParseTokens([]byte(many.String())); err == nil || !strings.Contains(err.Error(), "1001 tokens, at most 1000") {
+		t.Errorf("1001 entries: %v", err)
 	}
 }
 
@@ -289,6 +300,59 @@ func TestOpen_RotatedToken(t *testing.T) {
 		}
 		if _, err := v.Verify(t.Context(), before); refusedFor(t, err) != Unknown {
 			t.Errorf("two seconds after the rotation, the old token: %v", err)
+		}
+	})
+}
+
+// TestOpen_InvalidChange: a change that makes the file invalid or unsafe leaves the tokens as
+// they were, and the log says what is wrong, and where.
+func TestOpen_InvalidChange(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "tokens.toml")
+	secret, alice := newToken(t, "alice", time.Time{}, Use)
+	bobSecret, bob := newToken(t, "bob", time.Time{}, Use)
+	synctest.Test(t, func(t *testing.T) {
+		for _, c := range []struct {
+			name   string
+			change func() error
+			want   []string // in the log
+		}{
+			{"a broken line", func() error { write(t, path, bob.Entry(), []byte("[[token]]\nname = \n")); return nil }, []string{path, fmt.Sprintf("line %d", strings.Count(string(bob.Entry()), "\n")+2)}},
+			{"a broken entry", func() error { write(t, path, bob.Entry(), []byte("[[token]]\nname = \"carol\"\n")); return nil }, []string{path, `entry 2 (\"carol\"): sha256`}},
+			{"a writable file", func() error { write(t, path, bob.Entry()); return os.Chmod(path, 0o662) }, []string{path, "other users can write it (mode 0662)"}},
+			{"a writable directory", func() error { write(t, path, bob.Entry()); return os.Chmod(dir, 0o777) }, []string{path, "by its directory", "0777"}},
+			{"no file", func() error { return os.Remove(path) }, []string{path, "no such file"}},
+		} {
+			if err := os.Chmod(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			write(t, path, alice.Entry())
+			var log strings.Builder
+			v, err := Open(Config{TokensFile: path, Log: slog.New(slog.NewTextHandler(&log, nil))})
+			if err != nil {
+				t.Fatal(err)
+			}
+			id, err := v.Verify(t.Context(), secret)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := c.change(); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+			if _, err := v.Verify(t.Context(), secret); err != nil || id.Revoked().Err() != nil {
+				t.Errorf("%s: the earlier token: %v, revoked: %v", c.name, err, id.Revoked().Err())
+			}
+			if _, err := v.Verify(t.Context(), bobSecret); err == nil {
+				t.Errorf("%s: the token of the invalid file is accepted", c.name)
+			}
+			v.Close()
+			for _, want := range c.want {
+				if !strings.Contains(log.String(), "level=ERROR") || !strings.Contains(log.String(), want) {
+					t.Errorf("%s: the log does not say %q:\n%s", c.name, want, log.String())
+				}
+			}
 		}
 	})
 }
