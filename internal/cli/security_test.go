@@ -128,6 +128,13 @@ func TestOpenSecurity_ReloadsFiles(t *testing.T) {
 		t.Error("the certificate is not that of the file")
 	}
 	second := writeCertificate(t, cert, key, "second")
+	secret, token, err := auth.NewToken("bob", time.Time{}, auth.Scopes{auth.Use})
+	if err == nil {
+		err = auth.AddToken(path, &token)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	s.audit.Info("before")
 	if err := os.Rename(cfg.AuditLog, cfg.AuditLog+".old"); err != nil { // as logrotate does
 		t.Fatal(err)
@@ -144,6 +151,9 @@ func TestOpenSecurity_ReloadsFiles(t *testing.T) {
 	}
 	if !bytes.Equal(served(), second.Raw) {
 		t.Error("after a reload, the certificate is the earlier one")
+	}
+	if _, err := s.verifier.Verify(t.Context(), secret); err != nil {
+		t.Errorf("after a reload, a new token: %v", err)
 	}
 	s.audit.Info("after")
 	if b, err := os.ReadFile(cfg.AuditLog); err != nil || !bytes.Contains(b, []byte("after")) || bytes.Contains(b, []byte("before")) {

@@ -19,6 +19,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
@@ -358,6 +359,9 @@ func TestVerify_ScopeClaims(t *testing.T) {
 			t.Errorf("%v: the owner is %q", c.claims, id.Owner)
 		}
 	}
+	if _, err := strict.Verify(t.Context(), k.sign(t, r.with(set{"scp": "glovebox:use"}), nil)); refusedFor(t, err) != NoSubject {
+		t.Errorf("a token without the claim of the owner, but with sub: %v", err)
+	}
 }
 
 // TestVerify_OwnersOfOneNameDiffer: one name at two issuers and in the file is three
@@ -378,6 +382,32 @@ func TestVerify_OwnersOfOneNameDiffer(t *testing.T) {
 	}
 	if len(owners) != 3 {
 		t.Errorf("got %v", owners)
+	}
+}
+
+// TestVerify_KeysOfAnotherIssuer: the keys of an issuer sign tokens of this issuer only, so that
+// no issuer can speak for the users of another one.
+func TestVerify_KeysOfAnotherIssuer(t *testing.T) {
+	one, two := newRealm(t), newRealm(t)
+	k1, k2, only2 := newEC(t, "k"), newEC(t, "k"), newEC(t, "only2")
+	one.publish(k1)
+	two.publish(k2, only2)
+	audience := []string{"boxes"}
+	v := open(t, Config{Issuers: []IssuerConfig{{URL: one.issuer(), Audiences: audience}, {URL: two.issuer(), Audiences: audience}}})
+	soon(t, v, k1.sign(t, one.with(nil), nil))
+	soon(t, v, k2.sign(t, two.with(nil), nil))
+	soon(t, v, only2.sign(t, two.with(nil), nil))
+	for name, c := range map[string]struct {
+		key  signer
+		want Reason
+	}{
+		"with the same id":      {k2, Signature},
+		"with an id of its own": {only2, UnknownKey},
+		"without an id":         {signer{"", only2.alg, only2.key}, Signature},
+	} {
+		if _, err := v.Verify(t.Context(), c.key.sign(t, one.with(nil), nil)); refusedFor(t, err) != c.want {
+			t.Errorf("a token of one issuer, signed by a key of the other %s: %v, want %s", name, err, c.want)
+		}
 	}
 }
 
@@ -418,7 +448,11 @@ func TestVerify_KeyRotation(t *testing.T) {
 	}
 	// Keys that could not be renewed for a day are refused.
 	r.Close()
-	later(staleAfter)
+	later(staleAfter - time.Second)
+	if _, err := v.Verify(t.Context(), next.sign(t, r.with(set{"exp": time.Now().Add(48 * time.Hour).Unix()}), nil)); err != nil {
+		t.Errorf("a key of almost a day: %v", err)
+	}
+	later(time.Second)
 	if _, err := v.Verify(t.Context(), next.sign(t, r.with(nil), nil)); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("a stale key: %v", err)
 	}
@@ -575,25 +609,32 @@ func FuzzVerifySigned(f *testing.F) {
 	})
 }
 
+// silent is a transport that answers no request.
+type silent struct{ asked int }
+
+func (s *silent) RoundTrip(r *http.Request) (*http.Response, error) {
+	s.asked++
+	<-r.Context().Done()
+	return nil, r.Context().Err()
+}
+
 // TestIssuer_FetchTimeout: the timeout covers all documents of a fetch together.
 func TestIssuer_FetchTimeout(t *testing.T) {
-	var asked atomic.Int32
-	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		asked.Add(1)
-		<-r.Context().Done()
-	}))
-	defer silent.Close()
-	i, err := newIssuer(IssuerConfig{URL: silent.URL, Audiences: []string{"x"}}, &Verifier{now: time.Now, base: t.Context()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	i.timeout = 200 * time.Millisecond
-	<-i.refresh()
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.fault == nil || !strings.Contains(i.fault.Error(), "no answer within 200ms") || asked.Load() != 1 {
-		t.Errorf("asked %d times, got %v", asked.Load(), i.fault)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		i, err := newIssuer(IssuerConfig{URL: "https://login.example", Audiences: []string{"x"}}, &Verifier{now: time.Now, base: t.Context()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var issuer silent
+		i.client.Transport = &issuer
+		begun := time.Now()
+		<-i.refresh()
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		if took := time.Since(begun); took != fetchTimeout || i.fault == nil || !strings.Contains(i.fault.Error(), "no answer within 10s") || issuer.asked != 1 {
+			t.Errorf("asked %d times within %v, got %v", issuer.asked, took, i.fault)
+		}
+	})
 }
 
 // TestVerify_LongSubject: the owner of the longest subject fits in the record of a box, which

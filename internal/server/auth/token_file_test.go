@@ -419,7 +419,13 @@ func TestReadTokens_UnsafeFiles(t *testing.T) {
 		if _, _, err := ReadTokens(path); err == nil || !strings.Contains(err.Error(), "0770") {
 			t.Errorf("a directory that another group can write: %v", err)
 		}
-		if err := os.Chmod(dir, 0o700); err != nil {
+		if err := errors.Join(os.Chown(dir, 12345, 0), os.Chmod(dir, 0o700)); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := ReadTokens(path); err == nil || !strings.Contains(err.Error(), "by its directory") || !strings.Contains(err.Error(), "12345") {
+			t.Errorf("a directory of another user: %v", err)
+		}
+		if err := os.Chown(dir, 0, 0); err != nil {
 			t.Fatal(err)
 		}
 		others := []int{12345}
