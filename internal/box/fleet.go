@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
@@ -42,7 +43,7 @@ type fleetRecord struct {
 	Limits      snapshot.NetLimits `json:"limits,omitempty"`
 	Created     time.Time          `json:"created"`
 	Ran         bool               `json:"ran,omitempty"`     // code has run in the box's own interpreter
-	Refused     bool               `json:"refused,omitempty"` // the box exceeds a limit and is being removed
+	Refused     bool               `json:"refused,omitempty"` // the box exceeds a limit, or its id is taken, and it is being removed
 }
 
 func (k key) tag() string { return fleet.Tag("box", string(k.owner), string(k.kind), k.id) }
@@ -243,34 +244,63 @@ func (k key) heldElsewhere(op string) *Error {
 }
 
 // recordInFleet writes down which box a guest is, and checks that no other server has given the id
-// to a box at the same time: each writes first and checks then, so that at most one goes on.
+// to a box at the same time, and the owner's limits: each writes first and checks then, so that at
+// most one goes on.
 func (l *lifecycle) recordInFleet(ctx context.Context, op string, b *Box, guest string, ran bool) error {
-	f := l.parts.Fleet
-	if f == nil {
+	if l.parts.Fleet == nil {
 		return nil
 	}
 	l.reg.mu.Lock()
 	b.noted = true
 	l.reg.mu.Unlock()
-	if err := l.noteInFleet(ctx, b, guest, func(n *fleetRecord) { n.Ran = ran }); err != nil {
+	if err := l.noteInFleet(ctx, b, guest, func(n *fleetRecord) { n.Ran = ran }); err != nil || ran {
 		return err
 	}
-	if ran {
-		return nil
-	}
-	if err := l.checkOwnerLimits(ctx, op, b, guest); err != nil || !b.chosen {
-		return err
-	}
-	found, err := f.Boxes(ctx, b.key.tag())
-	if err != nil {
-		return l.fleetFailed(op, err)
-	}
-	for _, g := range found {
-		if n, ok := parseFleetRecord(g.Text); ok && !n.Refused && n.key() == b.key && g.State.ID != guest {
-			return errIDTaken
+	for wait := firstYield; ; wait *= 2 {
+		refusal, younger, err := l.refusal(ctx, op, b, guest)
+		switch {
+		case err != nil || refusal == nil:
+			return err
+		case !younger || wait > lastYield:
+			// Others need not wait until the guest has ended.
+			if err := l.noteInFleet(ctx, b, guest, func(n *fleetRecord) { n.Refused = true }); err != nil {
+				l.log.Debug("other servers do not know that a box is refused", logkey.Guest, guest, logkey.Error, err)
+			}
+			return refusal
+		}
+		select {
+		case <-time.After(wait + rand.N(wait)): // or several would give up at once where one fits
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
 	}
-	return nil
+}
+
+// refusal returns why a box whose record is written down must not go on beside the boxes of other
+// servers, if it must not, and whether it could without boxes that are younger. Of boxes that are
+// made at once, each sees those that were written down before. The oldest wait for the others to
+// give up.
+func (l *lifecycle) refusal(ctx context.Context, op string, b *Box, guest string) (refusal error, younger bool, err error) {
+	if b.chosen {
+		found, err := l.parts.Fleet.Boxes(ctx, b.key.tag())
+		if err != nil {
+			return nil, false, l.fleetFailed(op, err)
+		}
+		for _, g := range found {
+			n, ok := parseFleetRecord(g.Text)
+			if !ok || n.Refused || n.key() != b.key || g.State.ID == guest {
+				continue
+			}
+			if older(n.Created, g.State.ID, b.created, guest) {
+				return errIDTaken, false, nil
+			}
+			refusal = errIDTaken
+		}
+	}
+	if refusal != nil || !l.cfg().limitsOwners() {
+		return refusal, true, nil
+	}
+	return l.ownerExcess(ctx, op, b, guest)
 }
 
 // noteInFleet writes down which box a guest is.

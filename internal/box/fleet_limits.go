@@ -5,20 +5,18 @@ import (
 	"context"
 	"errors"
 	"time"
-
-	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
 // This file applies the limits of owners to the boxes of all servers that share them. A server
 // counts those of the others before it admits a box (learnElsewhere), so that it can evict
 // boxes of the owner. Servers that admit boxes at once do not see each other's: each therefore
-// counts again when it has written down its own (checkOwnerLimits).
+// counts again when it has written down its own (recordInFleet).
 //
 // The limits ignore the boxes of a server that is gone until another server adopts them, because
 // no server can evict them before. A server adopts a box even at the limit: the box exists.
 
 // A box that exceeds a limit only because of younger ones looks again after firstYield, and after
-// twice the time each time, at last after lastYield.
+// twice the time each time, at last after lastYield, and up to twice as late at random.
 const (
 	firstYield = 250 * time.Millisecond
 	lastYield  = 2 * time.Second
@@ -126,34 +124,6 @@ func (r *registry) guestsLocked(owner Owner) map[string]bool {
 	return ids
 }
 
-// checkOwnerLimits returns the error for a box whose record is written down, if it does not fit
-// into the owner's limits beside the other boxes of all servers, and writes down that it is
-// refused. Of boxes that are made at once, each sees those that were written down before, so
-// that no two go on where one fits. The oldest wait for the others to give up.
-func (l *lifecycle) checkOwnerLimits(ctx context.Context, op string, b *Box, guest string) error {
-	if !l.cfg().limitsOwners() {
-		return nil
-	}
-	for wait := firstYield; ; wait *= 2 {
-		excess, younger, err := l.ownerExcess(ctx, op, b, guest)
-		switch {
-		case err != nil || excess == nil:
-			return err
-		case !younger || wait > lastYield:
-			// Others need not wait until the guest has ended.
-			if err := l.noteInFleet(ctx, b, guest, func(n *fleetRecord) { n.Refused = true }); err != nil {
-				l.log.Debug("other servers do not know that a box is refused", logkey.Guest, guest, logkey.Error, err)
-			}
-			return excess
-		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-}
-
 // ownerExcess returns the error of a box that exceeds a limit of its owner, and whether it
 // would not without boxes that are younger.
 func (l *lifecycle) ownerExcess(ctx context.Context, op string, b *Box, guest string) (excess error, younger bool, err error) {
@@ -186,16 +156,9 @@ func (l *lifecycle) ownerExcess(ctx context.Context, op string, b *Box, guest st
 	}
 	l.reg.mu.Unlock()
 	for id, n := range boxes {
-		isOlder := older(n.Created, id, b.created, guest)
-		if n.key() == b.key { // made at once with the same id
-			if isOlder {
-				return errIDTaken, false, nil
-			}
-			continue
-		}
-		if !here[id] {
+		if !here[id] && n.key() != b.key { // one that is made at once with the same id gives up
 			other.add(n.Flavor)
-			add(n.Flavor, isOlder)
+			add(n.Flavor, older(n.Created, id, b.created, guest))
 		}
 	}
 	c := l.cfg()

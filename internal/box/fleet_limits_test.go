@@ -1,11 +1,14 @@
 package box
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/fleet"
 )
 
 // TestFleet_OwnerLimitsCountAllServers: an owner gets no more boxes by asking several servers.
@@ -166,6 +169,95 @@ func TestFleet_OwnerLimitHoldsAtOnce(t *testing.T) {
 		t.Errorf("%d boxes were made, want %d", made, limit)
 	}
 	eventually(t, "no other box is left", func() bool { return len(all[0].ids("alice")) == limit })
+}
+
+// TestFleet_OwnerLimitHoldsAtOnceAtOneServer: boxes that one server makes at once, where another
+// server has made one meanwhile, do not all go on, and do not all give up.
+func TestFleet_OwnerLimitHoldsAtOnceAtOneServer(t *testing.T) {
+	all := membersWith(t, 2, func(c *Config) { c.MaxPerOwner, c.Evict = 2, false })
+	a, b := all[0], all[1]
+	b.clock.add(-time.Hour) // its box is the oldest
+	goOn := make(chan struct{})
+	a.engine.set(nil, goOn)
+	errs := make([]error, 2)
+	var wg sync.WaitGroup
+	for i := range errs {
+		wg.Go(func() {
+			_, hold, err := a.Session(t.Context(), "alice", SessionOptions{ID: fmt.Sprintf("a%d", i)})
+			hold.Release()
+			errs[i] = err
+		})
+	}
+	eventually(t, "both are admitted", func() bool { return a.engine.waiting() == 2 })
+	b.session(t, "alice", "b") // the others are not written down yet
+	a.engine.set(nil, nil)
+	close(goOn)
+	wg.Wait()
+	if (errs[0] == nil) == (errs[1] == nil) {
+		t.Errorf("the boxes end with %v, want one of them and one refusal", errs)
+	}
+	for _, err := range errs {
+		if err != nil {
+			wantCode(t, err, CodeLimit, "Limit per user exceeded: 2 >= 2, 1 of them at other servers")
+		}
+	}
+	if got := b.ids("alice"); len(got) != 2 || !got["b"] {
+		t.Errorf("the owner has %v, want the box of the other server and one more", got)
+	}
+	eventually(t, "no guest of another box is left", func() bool { return b.ownedIn(t, "alice") == 2 })
+}
+
+// meetingFleet returns from writing down a server's first box when all servers have written down one.
+type meetingFleet struct {
+	fleet.Fleet
+	noted *sync.WaitGroup
+	first sync.Once
+}
+
+func (f *meetingFleet) Note(ctx context.Context, guest string, n fleet.Note) error {
+	err := f.Fleet.Note(ctx, guest, n)
+	f.first.Do(func() {
+		f.noted.Done()
+		f.noted.Wait()
+	})
+	return err
+}
+
+// TestFleet_SameIDAtOnce: of boxes of one id that two servers make at once, one goes on, and the
+// other server then finds it. A limit of the owner changes nothing.
+func TestFleet_SameIDAtOnce(t *testing.T) {
+	for name, limit := range map[string]int{"no limit": 0, "at the limit": 1} {
+		t.Run(name, func(t *testing.T) {
+			all := membersWith(t, 2, func(c *Config) { c.MaxPerOwner, c.Evict = limit, false })
+			errs := make([]error, len(all))
+			var wg, noted sync.WaitGroup
+			noted.Add(len(all))
+			for _, m := range all {
+				m.env.parts.Fleet = &meetingFleet{Fleet: m.self, noted: &noted}
+			}
+			for i, m := range all {
+				wg.Go(func() {
+					_, hold, err := m.Session(t.Context(), "alice", SessionOptions{ID: "s"})
+					hold.Release()
+					errs[i] = err
+				})
+			}
+			wg.Wait()
+			winner := 0
+			if errs[0] != nil {
+				winner = 1
+			}
+			if errs[winner] != nil {
+				t.Fatalf("no box goes on: %v", errs)
+			}
+			wantCode(t, errs[1-winner], CodeHeld, "another server has it")
+			if server, err := all[1-winner].Locate(t.Context(), "alice", "s"); err != nil || server != all[winner].self.Self() {
+				t.Errorf("the other server finds the box at %q, %v", server, err)
+			}
+			run(t, all[winner].session(t, "alice", "s"), "1")
+			eventually(t, "no guest of the other box is left", func() bool { return all[0].ownedIn(t, "alice") == 1 })
+		})
+	}
 }
 
 // TestFleet_OwnerLimitWithoutAnswer: a limit is not exceeded because the cluster does not answer.

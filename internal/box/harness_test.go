@@ -103,10 +103,13 @@ func (m *meter) counts() (created, live, peak int) {
 }
 
 // holds reports whether a call of Create waits, or has waited, for the channel of set.
-func (m *meter) holds() bool {
+func (m *meter) holds() bool { return m.waiting() > 0 }
+
+// waiting returns how many calls of Create wait, or have waited, for the channel of set.
+func (m *meter) waiting() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.held > 0
+	return m.held
 }
 
 func (m *meter) set(err error, hold chan struct{}) {

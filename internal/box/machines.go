@@ -89,7 +89,7 @@ type machineFactory struct {
 }
 
 // make makes the machine of a box, with a slot of starts. After an error, record is set if
-// the box had one, and there is no machine.
+// the box had one, and there is no machine but one that was adopted, which lives on.
 func (f *machineFactory) make(ctx context.Context, b *Box) (made startedMachine, err error) {
 	if err := f.prepareVolumes(ctx, b.key.owner); err != nil {
 		return startedMachine{lease: b.origin.record}, err
@@ -104,7 +104,7 @@ func (f *machineFactory) make(ctx context.Context, b *Box) (made startedMachine,
 	} else if made.maker != nil && ctx.Err() == nil && !errors.Is(err, hostdisk.ErrFull) && !isMissingImage(err) {
 		err = f.volumeChecks.explain(ctx, err, made.maker.Volumes)
 	}
-	if err != nil && made.machine != nil {
+	if err != nil && made.machine != nil && b.origin.adopted == nil {
 		f.discardMachine(made)
 		made.machine, made.network = nil, nil
 	}

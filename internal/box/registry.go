@@ -171,7 +171,9 @@ func (r *registry) unpinLocked(p *pin) {
 	p.stop()
 	b := p.box
 	b.use.pins = slices.DeleteFunc(b.use.pins, func(o *pin) bool { return o == p })
-	if b.state.starting() && len(b.use.pins) == 0 {
+	// An adoption that has begun goes on: without a box in memory, nothing would count, evict or end
+	// the guest, which may be this server's already.
+	if b.state.starting() && len(b.use.pins) == 0 && (b.origin.adopted == nil || b.waits) {
 		r.setState(b, stateEnding) // at once, so that no caller joins a start that ends
 		b.cancelStart(errAbandoned)
 	}

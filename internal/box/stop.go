@@ -21,7 +21,13 @@ func (m *Manager) Stop(ctx context.Context, owner Owner, kind Kind, id string) (
 			return b != nil, err
 		}
 		if leaving == nil {
-			return m.stopHibernated(op, k)
+			if was, err := m.stopHibernated(op, k); was || err != nil {
+				return was, err
+			}
+			if adopted, err := m.adoptLeft(ctx, op, k); !adopted {
+				return false, err
+			}
+			continue
 		}
 		select {
 		case <-leaving:
@@ -34,9 +40,26 @@ func (m *Manager) Stop(ctx context.Context, owner Owner, kind Kind, id string) (
 	}
 }
 
+// adoptLeft adopts a box whose server is gone, or that an adoption which failed has left behind
+// here, so that it can be stopped. It reports whether there was one.
+func (m *Manager) adoptLeft(ctx context.Context, op string, k key) (bool, error) {
+	if m.parts.Fleet == nil {
+		return false, nil
+	}
+	b, hold, err := m.acquire(ctx, search{op: op, key: k})
+	if b != nil && err == nil {
+		_, hold, err = b.await(ctx, op, hold)
+		hold.Release()
+	}
+	if CodeOf(err) == CodeHeld { // another server has it, or its guest is just being freed
+		return false, nil
+	}
+	return b != nil && err == nil, err
+}
+
 // stop ends the live box of a key; nil if there is none. leaving is closed when the box
 // has left memory or, without a box, when one of that key that is being hibernated has
-// left memory or stays; nil if there is neither.
+// left memory or stays, or one that is being adopted is there; nil if there is neither.
 func (l *lifecycle) stop(ctx context.Context, op string, k key) (b *Box, leaving <-chan struct{}, err error) {
 	l.reg.mu.Lock()
 	defer l.reg.mu.Unlock()
@@ -49,6 +72,9 @@ func (l *lifecycle) stop(ctx context.Context, op string, k key) (b *Box, leaving
 			leaving = hibernating.unloadDone
 		}
 		return nil, leaving, nil
+	}
+	if b.origin.adopted != nil && b.state.starting() {
+		return nil, b.ready, nil // before, nothing ends its guest
 	}
 	if !l.hibernates() && l.expireLocked(b) {
 		return nil, nil, nil
