@@ -4,6 +4,7 @@ package attack
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"path"
 	"slices"
@@ -13,13 +14,22 @@ import (
 type Attack struct {
 	Class string `json:"class"` // a word of [a-z-]
 	Name  string `json:"name"`  // unique in the class; words of [a-z0-9-]
-	Claim string // the promise, one sentence without a period
+	Claim string `json:"claim"` // the promise, one sentence without a period
 	// Alone makes the attack run without others beside it, because it is about
 	// memory or time.
 	Alone bool `json:"alone,omitempty"`
 	// run carries out the attack and reports what succeeded with Trial.broke. An
 	// error means that the attack could not be carried out.
 	run func(ctx context.Context, t *trial) error
+}
+
+// MarshalJSON encodes the attack with its id.
+func (a *Attack) MarshalJSON() ([]byte, error) {
+	type members Attack
+	return json.Marshal(struct {
+		ID string `json:"id"`
+		*members
+	}{a.ID(), (*members)(a)})
 }
 
 // ID returns the class and the name, such as "escape/core-pattern".

@@ -4,6 +4,7 @@ package attack
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"go/ast"
 	"go/parser"
@@ -417,5 +418,36 @@ func TestRun_ReportsOrderAndCounts(t *testing.T) {
 	var table strings.Builder
 	if err := report.Table(&table); err != nil || !strings.Contains(table.String(), "broken") || strings.Contains(table.String(), "\x1b") || !strings.Contains(table.String(), "NOT SAFE") {
 		t.Errorf("got %v, table:\n%s", err, table.String())
+	}
+}
+
+// An attack that was interrupted says nothing: it is not in the report, which says that attacks
+// are missing, and not that something is unsafe.
+func TestRun_Interrupted(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	ok := func(_ context.Context, t *trial) error { t.held(1); return nil }
+	cut := func(ctx context.Context, _ *trial) error {
+		cancel(errors.New("stopped by hand"))
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
+	attacks := []Attack{{Class: "a", Name: "first", run: ok}, {Class: "a", Name: "cut", Alone: true, run: cut}, {Class: "a", Name: "never", Alone: true, run: ok}}
+	report, err := Run(ctx, unisolated(t, nil), attacks)
+	if err == nil || !strings.Contains(err.Error(), "stopped by hand") {
+		t.Errorf("got the error %v, want the cause", err)
+	}
+	if report.OK || report.Selected != 3 || len(report.Results) != 1 || report.Results[0].ID != "a/first" || report.Counts[Failed] != 0 {
+		t.Errorf("got %+v, want the first attack only", report)
+	}
+	var table strings.Builder
+	if err := report.Table(&table); err != nil || !strings.Contains(table.String(), "INTERRUPTED: 2 of 3 attacks did not run to their end.") || strings.Contains(table.String(), "NOT SAFE") {
+		t.Errorf("got %v, table:\n%s", err, table.String())
+	}
+}
+
+func TestAttack_JSON(t *testing.T) {
+	b, err := json.Marshal([]Attack{{Class: "a", Name: "b", Claim: "c"}})
+	if want := `[{"id":"a/b","class":"a","name":"b","claim":"c"}]`; err != nil || string(b) != want {
+		t.Errorf("got %s, %v, want %s", b, err, want)
 	}
 }

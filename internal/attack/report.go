@@ -51,7 +51,7 @@ type Answers struct {
 
 // Report is the result of a run. Its JSON is part of the interface.
 type Report struct {
-	OK        bool            `json:"ok"` // nothing was broken, failed or left behind
+	OK        bool            `json:"ok"` // every selected attack ran, and nothing was broken, failed or left behind
 	Engine    string          `json:"engine"`
 	Version   string          `json:"engine_version"`
 	Isolation string          `json:"isolation"`
@@ -59,6 +59,7 @@ type Report struct {
 	Limits    []string        `json:"limits"`
 	Began     time.Time       `json:"began"`
 	Seconds   float64         `json:"seconds"`
+	Selected  int             `json:"selected"` // attacks to run; there are fewer results if the run was interrupted
 	Counts    map[Outcome]int `json:"counts"`
 	Baseline  Answers         `json:"baseline_answer"` // before the attacks
 	Left      []string        `json:"left_behind"`     // held on the host after the run and not before
@@ -111,7 +112,7 @@ func (r *Report) finish() {
 	for _, res := range r.Results {
 		r.Counts[res.Outcome]++
 	}
-	r.OK = r.Counts[Broken] == 0 && r.Counts[Failed] == 0 && len(r.Left) == 0 && len(r.Results) > 0
+	r.OK = r.Counts[Broken] == 0 && r.Counts[Failed] == 0 && len(r.Left) == 0 && len(r.Results) > 0 && len(r.Results) == r.Selected
 	r.Seconds = time.Since(r.Began).Seconds()
 }
 
@@ -138,9 +139,12 @@ func (r *Report) Table(out io.Writer) error {
 		verdict = "NOT SAFE: see the lines marked broken or failed."
 		switch {
 		case len(r.Results) == 0:
-			verdict = "NOT TESTED: no attack ran."
-		case r.Counts[Broken]+r.Counts[Failed] == 0:
+			verdict = "NOT TESTED: no attack ran to its end."
+		case r.Counts[Broken]+r.Counts[Failed] > 0:
+		case len(r.Left) > 0:
 			verdict = "The attacks were held, but left something behind."
+		default:
+			verdict = fmt.Sprintf("INTERRUPTED: %d of %d attacks did not run to their end.", r.Selected-len(r.Results), r.Selected)
 		}
 	}
 	_, err := fmt.Fprintf(out, "\n%s %s as %s: %d held, %d broken, %d failed, %d skipped, in %.0f s. %s\n",

@@ -67,12 +67,13 @@ const attackTimeout = 3 * time.Minute
 
 // Run runs the attacks, those that may run side by side first, and returns the
 // report. An error means that the run could not start or was interrupted; the
-// report then has the results so far.
+// report then has the results of the attacks that ran to their end.
 func Run(ctx context.Context, cfg Config, attacks []Attack) (*Report, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	report := newReport(&cfg)
+	report.Selected = len(attacks)
 	if err := os.Chmod(cfg.Dir, 0o755); err != nil {
 		return report, fmt.Errorf("open the directory of the run to boxes: %w", err)
 	}
@@ -130,6 +131,9 @@ func (r *rig) all(ctx context.Context, report *Report, attacks []Attack, n int) 
 		wg.Go(func() {
 			for a := range queue {
 				res := r.one(ctx, a)
+				if ctx.Err() != nil && res.Outcome == Failed {
+					continue // it was interrupted, which says nothing about the attack
+				}
 				mu.Lock()
 				report.Results = append(report.Results, res)
 				if r.cfg.Progress != nil {

@@ -2,13 +2,17 @@ package box
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
 )
 
 // occupy runs code in a box until the test ends or end is called. It returns when the code runs.
@@ -194,7 +198,10 @@ func TestSaveSnapshot_LeavesRoomForBoxesOfOthers(t *testing.T) {
 	for ; n < 20 && err == nil; n++ {
 		_, err = f.saveSnapshot(t.Context(), "alice", KindSession, "saved", SnapshotOptions{})
 	}
-	wantCode(t, err, CodeLimit)
+	wantCode(t, err, CodeLimit, "your snapshots may take", "and this one takes about")
+	if e, _ := errors.AsType[*Error](err); !strings.Contains(e.Hint, "delete_snapshot") {
+		t.Errorf("hint: got %q", e.Hint)
+	}
 	if n < 2 {
 		t.Errorf("alice could save %d snapshots", n-1)
 	}
@@ -203,5 +210,18 @@ func TestSaveSnapshot_LeavesRoomForBoxesOfOthers(t *testing.T) {
 	}
 	if got := len(f.List("bob", "")); got != 3 {
 		t.Errorf("bob has %d boxes, want 3", got)
+	}
+}
+
+// TestSaveSnapshot_LargerThanAllOfOwner: a box that is larger than what its owner may save is not
+// helped by deleting others, which would be lost for nothing.
+func TestSaveSnapshot_LargerThanAllOfOwner(t *testing.T) {
+	f, snaps := newSnapFixtureWith(t, neverIdle, func(c *snapshot.Config) { c.MaxSaved = 1 << 20 })
+	snaps.set(&snaps.large, true)
+	f.session(t, "alice", "large")
+	_, err := f.saveSnapshot(t.Context(), "alice", KindSession, "large", SnapshotOptions{})
+	wantCode(t, err, CodeLimit, "your snapshots may take 1 MB together, and this one takes about")
+	if e, _ := errors.AsType[*Error](err); strings.Contains(e.Hint, "delete_snapshot") || !strings.Contains(e.Hint, "remove files") {
+		t.Errorf("hint: got %q", e.Hint)
 	}
 }

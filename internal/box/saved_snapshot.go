@@ -104,17 +104,24 @@ func (b *Box) snapshotError(ctx context.Context, op string, err error) error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e
 	}
-	const hint = "Delete snapshots that are no longer needed with delete_snapshot."
+	hint := "Delete snapshots that are no longer needed with delete_snapshot."
 	full, _ := errors.AsType[*snapshot.FullError](err)
+	size := ""
+	if full != nil && full.Need >= 1<<20 {
+		size = fmt.Sprintf(", and this one takes about %d MB", full.Need>>20)
+		if full.Need > full.Max && full.Limit != snapshot.LimitStore {
+			hint = "Deleting others does not help: first remove files or variables that the box does not need."
+		}
+	}
 	switch {
 	case ctx.Err() != nil:
 		return b.cancelled(op, context.Cause(ctx))
 	case full != nil && full.Limit == snapshot.LimitOwner:
-		e := b.error(CodeLimit, op, fmt.Sprintf("Snapshot disk limit per user exceeded: your snapshots may take %d MB together", full.Max>>20), hint, nil)
+		e := b.error(CodeLimit, op, fmt.Sprintf("Snapshot disk limit per user exceeded: your snapshots may take %d MB together", full.Max>>20)+size, hint, nil)
 		e.Context["limit"] = "snapshot_disk_per_owner"
 		return e
 	case full != nil && full.Limit == snapshot.LimitSaved:
-		e := b.error(CodeLimit, op, fmt.Sprintf("Snapshot disk limit exceeded: the snapshots of all users may take %d MB together; the rest of the disk is for hibernated boxes", full.Max>>20),
+		e := b.error(CodeLimit, op, fmt.Sprintf("Snapshot disk limit exceeded: the snapshots of all users may take %d MB together; the rest of the disk is for hibernated boxes", full.Max>>20)+size,
 			hint+" The operator can raise --snapshot-disk-mb.", nil)
 		e.Context["limit"] = "snapshot_disk"
 		return e

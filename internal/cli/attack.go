@@ -94,10 +94,11 @@ func (a *app) attack(ctx context.Context, cfg *config.Config, selected []attack.
 	}
 	ctx, stop := untilSignal(ctx, func() {}, nil)
 	defer stop()
-	dir, err := attackDir()
+	dir, lock, err := attackDir()
 	if err != nil {
 		return fmt.Errorf("make a directory for the attacks: %w", err)
 	}
+	defer lock.Close()
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	h, err := openHost(ctx, cfg, log, a.progress(cfg))
 	if err != nil {
@@ -131,13 +132,21 @@ func (a *app) encode(v any) error {
 	return enc.Encode(v)
 }
 
-// attackDir makes a directory for the run. A Unix socket in it must have a path that
-// Linux accepts, so it is not below a long TMPDIR.
-func attackDir() (string, error) {
+// attackDir makes a directory for the run, which is in use until lock is closed, and removes those
+// of runs that were killed. A Unix socket in it must have a path that Linux accepts, so it is not
+// below a long TMPDIR.
+func attackDir() (dir string, lock *os.File, err error) {
 	const longest = 64
 	parent := os.TempDir()
 	if len(parent) > longest {
 		parent = "/tmp"
 	}
-	return os.MkdirTemp(parent, "glovebox-attack-")
+	sweepUnlocked(parent, "glovebox-attack-*")
+	if dir, err = os.MkdirTemp(parent, "glovebox-attack-"); err != nil {
+		return "", nil, err
+	}
+	if lock, err = lockScratch(dir); err == nil {
+		_, err = os.Lstat(dir) // another run may have swept it before it was locked
+	}
+	return dir, lock, err
 }

@@ -114,3 +114,29 @@ func runAttacks(t *testing.T, runs func(class string) bool) {
 	}
 	t.Logf("as %s: %v in %.0f s", report.User, report.Counts, report.Seconds)
 }
+
+// TestAttackDir_SweepsKilledRuns: a run removes the directories that killed runs have left, and
+// none of a run in progress.
+func TestAttackDir_SweepsKilledRuns(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	killed, lock, err := attackDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock.Close() // as the kernel does
+	running, lock, err := attackDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	next, lock, err := attackDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	for dir, there := range map[string]bool{killed: false, running: true, next: true} {
+		if _, err := os.Stat(dir); (err == nil) != there {
+			t.Errorf("%s: %v, want it there: %t", dir, err, there)
+		}
+	}
+}

@@ -35,7 +35,7 @@ func openScratch(parent string, log *slog.Logger) (*scratch, error) {
 	if err := os.MkdirAll(memory, 0o700); err != nil {
 		return nil, err
 	}
-	sweepScratch(parent)
+	sweepUnlocked(parent, "disk-*")
 	disk, err := os.MkdirTemp(parent, "disk-")
 	if err != nil {
 		return nil, err
@@ -63,9 +63,10 @@ func (s *scratch) close() error {
 	return nil
 }
 
-// sweepScratch removes directories on disk whose process is gone.
-func sweepScratch(parent string) {
-	dirs, err := filepath.Glob(filepath.Join(parent, "disk-*"))
+// sweepUnlocked removes the directories of parent that match a constant pattern and that no
+// process has locked by lockScratch.
+func sweepUnlocked(parent, pattern string) {
+	dirs, err := filepath.Glob(filepath.Join(parent, pattern))
 	if err != nil {
 		return // not possible: the pattern is constant
 	}

@@ -72,7 +72,7 @@ func TestScratch_Sweep(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer lock.Close()
-	sweepScratch(parent)
+	sweepUnlocked(parent, "disk-*")
 	if _, err := os.Stat(used); err != nil {
 		t.Errorf("the directory of a running process: %v", err)
 	}

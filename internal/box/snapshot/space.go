@@ -189,9 +189,9 @@ func (s *Store) checkSaved(items []*item, req *requester, written int64) error {
 	}
 	switch {
 	case own > most:
-		return &FullError{Missing: own - most, Limit: LimitOwner, Max: most}
+		return &FullError{Missing: own - most, Limit: LimitOwner, Max: most, Need: req.bytes}
 	case all > size/allSavedDivisor:
-		return &FullError{Missing: all - size/allSavedDivisor, Limit: LimitSaved, Max: size / allSavedDivisor}
+		return &FullError{Missing: all - size/allSavedDivisor, Limit: LimitSaved, Max: size / allSavedDivisor, Need: req.bytes}
 	}
 	return nil
 }

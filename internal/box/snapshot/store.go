@@ -37,6 +37,7 @@ type FullError struct {
 	Missing int64 // bytes; 0: the number of records is the limit
 	Limit   Limit // the limit that was reached
 	Max     int64 // of LimitOwner and LimitSaved, in bytes
+	Need    int64 // bytes of the record itself, for LimitOwner and LimitSaved; 0: unknown
 }
 
 // Limit is a limit of the store that a write reached.
