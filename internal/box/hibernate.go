@@ -1,11 +1,14 @@
 package box
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"strings"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/box/fairslots"
+	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
 	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
@@ -68,6 +71,9 @@ func (l *lifecycle) hibernate(b *Box, slot *fairslots.Turn, reason Reason, detai
 	if err != nil && l.keepInMemory(b, err) {
 		return
 	}
+	if errors.Is(err, snapshot.ErrFull) {
+		err = l.writeAfterOthers(b)
+	}
 	l.reg.mu.Lock()
 	ended := err != nil && !b.hasData // nothing of it is on disk
 	if err != nil {
@@ -98,6 +104,42 @@ func (l *lifecycle) hibernate(b *Box, slot *fairslots.Turn, reason Reason, detai
 		log.Warn("box hibernated as it was earlier: it could not be written to disk", logkey.Saved, b.lease.Meta().Written, logkey.Error, err)
 	}
 	l.free(b, !ended)
+}
+
+// writeAfterOthers writes a box for which the store had no room when the Manager closed. The store
+// evicts no record of a box in memory, however much its owner has. It can once the others have left
+// memory. Boxes without room are written one at a time, those of the owner with the fewest first.
+func (l *lifecycle) writeAfterOthers(b *Box) error {
+	l.reg.mu.Lock()
+	l.reg.short[b] = struct{}{}
+	l.reg.changed.broadcast()
+	for l.reg.nextShortLocked() != b {
+		_ = l.reg.waitChangeLocked(context.Background()) // each of the others is written within a bound
+	}
+	l.reg.mu.Unlock()
+	err := l.write(context.Background(), b, false, l.records.writes.Enter(string(b.key.owner)), func() {})
+	l.reg.mu.Lock()
+	defer l.reg.mu.Unlock()
+	delete(l.reg.short, b)
+	l.reg.changed.broadcast()
+	return err
+}
+
+// nextShortLocked returns the box of short that is written next; nil while others leave memory.
+func (r *registry) nextShortLocked() (next *Box) {
+	if len(r.short) < len(r.freeing) {
+		return nil
+	}
+	has := map[Owner]int{}
+	for b := range r.short {
+		has[b.key.owner]++
+	}
+	for b := range r.short {
+		if next == nil || cmp.Or(cmp.Compare(has[b.key.owner], has[next.key.owner]), cmp.Compare(next.use.seq, b.use.seq)) < 0 {
+			next = b
+		}
+	}
+	return next
 }
 
 // keepInMemory puts a box that could not be written to disk back into the registry, so that

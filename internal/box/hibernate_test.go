@@ -3,6 +3,7 @@ package box
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"path/filepath"
 	"slices"
@@ -572,4 +573,40 @@ func TestAcquire_WaitsForServerThatStops(t *testing.T) {
 	}
 	time.AfterFunc(handoverWait+time.Second, func() { lease.Release() })
 	f.session(t, "bob", "x")
+}
+
+// TestClose_HeavyOwnerTakesNoRoomOfOthers: boxes of an owner that fill the store while they are in
+// memory do not end the box of another owner when the server stops: it is written once they have
+// left memory, in place of one of theirs.
+func TestClose_HeavyOwnerTakesNoRoomOfOthers(t *testing.T) {
+	const fits = 3
+	f, snaps := newSnapFixtureWith(t, func(c *Config) { neverIdle(c); c.MaxPerOwner = 0 }, func(c *snapshot.Config) { c.MaxBytes = fits*largeSnapshot + largeSnapshot/2 })
+	snaps.set(&snaps.large, true)
+	for i := range fits {
+		b := f.session(t, "alice", fmt.Sprint("a", i))
+		if !f.maintainer.writeIfDue(b) {
+			t.Fatal("alice's box was not written while it is in memory")
+		}
+	}
+	b := f.session(t, "bob", "precious")
+	if f.maintainer.writeIfDue(b) {
+		t.Fatal("bob's box was written: alice's boxes leave room for it")
+	}
+	if err := f.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := f.stateOf(b); got != stateHibernated {
+		t.Errorf("after the stop, bob's box is %v, want it on disk", got)
+	}
+	owners := map[string]int{}
+	list, err := f.parts.Snapshots.List(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range list {
+		owners[r.Owner]++
+	}
+	if owners["bob"] != 1 || owners["alice"] != fits-1 {
+		t.Errorf("after the stop, the disk has the boxes %v, want 1 of bob and %d of alice", owners, fits-1)
+	}
 }

@@ -21,6 +21,8 @@ type registry struct {
 	phase   phase             // guarded by mu
 	boxes   map[key]*Box      // guarded by mu; those in a live state
 	freeing map[*Box]struct{} // guarded by mu; those whose resources are being freed
+	// short are boxes of freeing that found no room on disk when the Manager closed. guarded by mu
+	short map[*Box]struct{}
 	// replacements are boxes that are being made, each with the box of its key that it is
 	// to replace. guarded by mu
 	replacements map[*Box]*Box
@@ -51,7 +53,7 @@ var errClosed = errors.New("the server is closing")
 
 func newRegistry(e *env) *registry {
 	return &registry{
-		env: e, boxes: map[key]*Box{}, freeing: map[*Box]struct{}{}, replacements: map[*Box]*Box{}, elsewhere: map[Owner]map[string]fleetRecord{}, ended: map[Reason]int64{}, tombstones: newTombstones(e.now),
+		env: e, boxes: map[key]*Box{}, freeing: map[*Box]struct{}{}, short: map[*Box]struct{}{}, replacements: map[*Box]*Box{}, elsewhere: map[Owner]map[string]fleetRecord{}, ended: map[Reason]int64{}, tombstones: newTombstones(e.now),
 	}
 }
 
