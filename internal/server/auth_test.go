@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -399,15 +400,35 @@ func TestRevokedToken_EndsStreamsAndCalls(t *testing.T) {
 	must(t, bob, "list_contexts", nil)
 }
 
-// modernListen opens a stream of the modern revision, which has no sessions.
-func (p *people) modernListen(tb testing.TB, ctx context.Context, url, key string) *http.Response {
+// announcesTools makes a server declare that it announces changes of its tools: it ends a stream of the
+// modern revision at once that asks for nothing which it declares.
+func announcesTools(o *Options) {
+	o.Extend.Capabilities = &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{ListChanged: true}}
+}
+
+// askModernListen asks a server that announcesTools for a stream of the modern revision, which has no
+// sessions.
+func (p *people) askModernListen(tb testing.TB, ctx context.Context, url, key string) *http.Response {
 	tb.Helper()
 	h := p.as(key, "Accept", mcpAccept, "Mcp-Protocol-Version", "2026-07-28", "Mcp-Method", "subscriptions/listen")
-	res := openStream(tb, ctx, "POST", url, h, modernBody(7, "subscriptions/listen", `"notifications":{}`))
+	return openStream(tb, ctx, "POST", url, h, modernBody(7, "subscriptions/listen", `"notifications":{"toolsListChanged":true}`))
+}
+
+// modernListen opens a stream of the modern revision, and checks that it is one which stays open.
+func (p *people) modernListen(tb testing.TB, ctx context.Context, url, key string) *http.Response {
+	tb.Helper()
+	res := p.askModernListen(tb, ctx, url, key)
 	if res.StatusCode != 200 {
 		tb.Fatalf("subscriptions/listen: %s", res.Status)
 	}
-	return res
+	const agreed = `"notifications":{"toolsListChanged":true}`
+	for lines := bufio.NewScanner(res.Body); lines.Scan(); {
+		if strings.Contains(lines.Text(), agreed) {
+			return res
+		}
+	}
+	tb.Fatal("subscriptions/listen: the stream ended before it was acknowledged")
+	return nil
 }
 
 // TestExpiredToken_EndsStreamsAndFinishesCalls: when a token expires, of the file or of an
@@ -432,6 +453,7 @@ func TestExpiredToken_EndsStreamsAndFinishesCalls(t *testing.T) {
 	p.tokens["of an issuer"] = sign(map[string]any{"exp": time.Now().Add(6*time.Second - skew).Unix()})
 	release, started := make(chan struct{}), make(chan struct{}, 2)
 	_, url := serve(t, p.options(func(o *Options) {
+		announcesTools(o)
 		o.Extend.Tools = []Tool{extra("slow", func(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			started <- struct{}{}
 			<-release
@@ -520,6 +542,32 @@ func TestRate_OfOwner(t *testing.T) {
 	if refused < refusedLineBurst || refused > 2*refusedLineBurst {
 		t.Errorf("%d lines of unauthenticated, want %d, and one in ten seconds", refused, refusedLineBurst)
 	}
+}
+
+// TestRate_OfEveryMethod: requests of every method take from one rate, those for streams and for the
+// end of sessions too, and are refused when it is used up.
+func TestRate_OfEveryMethod(t *testing.T) {
+	p := newPeople(t)
+	_, url := serve(t, p.options(func(o *Options) { o.Limits.Rate, o.Limits.Burst = 0.001, 3 }))
+	useUp := func(who string) {
+		t.Helper()
+		begun, _ := do(t, "POST", url, p.as(who), initBody)
+		h := p.as(who, headerSession, begun.Header.Get(headerSession))
+		if res := listenTo(t, t.Context(), url, h); res.StatusCode != 200 {
+			t.Errorf("the stream of %s: %s", who, res.Status)
+		}
+		if res, body := do(t, "DELETE", url, h, ""); res.StatusCode != 204 {
+			t.Errorf("the end of the session of %s: %s %s", who, res.Status, body)
+		}
+	}
+	useUp("alice")
+	for _, method := range []string{"POST", "GET", "DELETE", "HEAD", "OPTIONS", "PUT"} {
+		res, body := do(t, method, url, p.as("alice", "Accept", eventStream), "")
+		if res.StatusCode != 429 || res.Header.Get("Retry-After") == "" {
+			t.Errorf("%s after three requests: %s %v %s, want 429", method, res.Status, res.Header, body)
+		}
+	}
+	useUp("bob") // whom alice's requests do not slow down
 }
 
 // TestRate_OfAddress: without authentication, each address has a rate limit; IPv6
@@ -768,6 +816,40 @@ func TestOwnerShares_StreamsAndSessions(t *testing.T) {
 	if got := listen("bob", later); got != 200 {
 		t.Errorf("another owner's stream: %d", got)
 	}
+}
+
+// TestOwnerShares_StreamsOfBothRevisions: the streams of sessions and those of the modern revision
+// count together, so that no owner gets twice its share.
+func TestOwnerShares_StreamsOfBothRevisions(t *testing.T) {
+	p := newPeople(t)
+	s, url := serve(t, p.options(func(o *Options) {
+		announcesTools(o)
+		o.Limits.OwnerStreams = 2
+	}))
+	begun, _ := do(t, "POST", url, p.as("alice"), initBody)
+	ofSession := func() *http.Response {
+		return listenTo(t, t.Context(), url, p.as("alice", headerSession, begun.Header.Get(headerSession)))
+	}
+	modern := func(who string) *http.Response { return p.askModernListen(t, t.Context(), url, who) }
+	first := p.modernListen(t, t.Context(), url, "alice")
+	p.modernListen(t, t.Context(), url, "alice")
+	over := func(what string, res *http.Response) {
+		t.Helper()
+		if res.StatusCode != 429 || res.Header.Get("Retry-After") == "" {
+			t.Errorf("%s over the owner's share: %s %v, want 429", what, res.Status, res.Header)
+		}
+	}
+	over("a stream of the modern revision", modern("alice"))
+	over("a stream of a session", ofSession())
+	if res := modern("bob"); res.StatusCode != 200 {
+		t.Errorf("another owner's stream: %s", res.Status)
+	}
+	first.Body.Close()
+	eventually(t, "the stream ends", func() bool { return s.streams.value() == 2 })
+	if res := ofSession(); res.StatusCode != 200 {
+		t.Errorf("a stream of a session in the place of one that ended: %s", res.Status)
+	}
+	over("a stream of the modern revision, beside one of a session,", modern("alice"))
 }
 
 // TestSession_CallerIsThatOfTheRequest: each message of a batch in a session is judged by the

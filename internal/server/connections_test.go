@@ -205,6 +205,52 @@ func TestConnections_Limit(t *testing.T) {
 	}
 }
 
+// TestConnections_PlacesOfNewOnes: connections without a valid request get the places that established
+// ones leave free, and 32 more. None closes before these are taken, so that clients which are slow to
+// send their first request are served.
+func TestConnections_PlacesOfNewOnes(t *testing.T) {
+	const limit, more = 4, 32
+	s, url := serve(t, func(o *Options) { o.Limits.Connections = limit })
+	dial := func() net.Conn { return dialFrom(t, "127.0.0.1", addressOfURL(url)) }
+	works := func(name string, c net.Conn, path string) {
+		t.Helper()
+		if res, err := ask(c, path, nil); err != nil || res.StatusCode != 200 {
+			t.Fatalf("%s: %v %v", name, res, err)
+		}
+	}
+	established := dial()
+	works("the established one", established, "/mcp")
+	var silent []net.Conn
+	opened := func(n int) (dropped int) { // once the server has accepted so many
+		t.Helper()
+		eventually(t, fmt.Sprint("the server accepts ", n), func() bool {
+			var open int
+			open, dropped = s.connections.counts()
+			return open+dropped == n
+		})
+		return dropped
+	}
+	for i := range limit - 1 + more {
+		silent = append(silent, dial())
+		opened(2 + i) // one after the other, so that the first is the oldest
+	}
+	if n := opened(limit + more); n != 0 {
+		t.Errorf("%d connections closed while places were free", n)
+	}
+	for _, c := range silent[1:] {
+		works("a new connection while places are free", c, "/health")
+	}
+	last := dial()
+	if n := opened(limit + more + 1); n != 1 {
+		t.Errorf("%d connections closed for one that found no place", n)
+	}
+	if err := end(silent[0]); !errors.Is(err, io.EOF) {
+		t.Errorf("the oldest connection without a request: %v, want its end", err)
+	}
+	works("the connection that found no place", last, "/health")
+	works("the established one again", established, "/mcp")
+}
+
 // TestConnections_OwnersWithFewerKeepTheirs: when all connections are taken, an idle one of an owner with
 // more of them makes room, however long those of others have been idle.
 func TestConnections_OwnersWithFewerKeepTheirs(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -108,6 +109,48 @@ func TestCall_KeepsPlaceWithoutClient(t *testing.T) {
 	eventually(t, "nothing is held", func() bool { return s.requests.value() == 0 && s.bodies.value() == 0 })
 }
 
+// TestBatch_KeepsPlacesOfOwnerWithoutClient: each call of a batch counts as its owner's until it is
+// answered, although its client has left, and no other owner waits for it.
+func TestBatch_KeepsPlacesOfOwnerWithoutClient(t *testing.T) {
+	p := newPeople(t)
+	release, started := make(chan struct{}), make(chan struct{}, 2)
+	s, url := serve(t, p.options(func(o *Options) {
+		o.Limits.Calls, o.Limits.OwnerCalls, o.Extend.Tools = 8, 2, slow(release, started)
+	}))
+	// A batch in a session needs that revision.
+	begun, _ := do(t, "POST", url, p.as("alice"), strings.Replace(initBody, "2025-11-25", "2025-03-26", 1))
+	w := dialWire(t, url)
+	w.post(t, p.as("alice", headerSession, begun.Header.Get(headerSession)), batchOf(2, "slow", "{}"))
+	for range 2 {
+		<-started
+	}
+	w.cut()
+	eventually(t, "the POST ends", func() bool { return s.posts.value() == 0 })
+	call, pings := toolCall(1, "list_contexts", "{}"), "["+ping+","+strings.Replace(ping, `"id":1`, `"id":2`, 1)+"]"
+	for name, body := range map[string]string{
+		"a call": call,
+		// Two calls and a quarter more are three requests.
+		"two requests that are no calls": pings,
+	} {
+		if res, answer := do(t, "POST", url, p.as("alice"), body); res.StatusCode != 429 || res.Header.Get("Retry-After") == "" {
+			t.Errorf("%s beside two calls without a client: %s %v %s", name, res.Status, res.Header, answer)
+		}
+		if res, answer := do(t, "POST", url, p.as("bob"), body); res.StatusCode != 200 {
+			t.Errorf("%s of another owner: %s %s", name, res.Status, answer)
+		}
+	}
+	release <- struct{}{}
+	for name, body := range map[string]string{"a call": call, "two requests that are no calls": pings} {
+		// A request keeps its place until its answer is written, so perhaps after its client has read it.
+		eventually(t, "one call holds a place", func() bool { return s.requests.value() == 1 && s.quota.value() == 1 })
+		if res, answer := do(t, "POST", url, p.as("alice"), body); res.StatusCode != 200 {
+			t.Errorf("%s beside one call without a client: %s %s", name, res.Status, answer)
+		}
+	}
+	release <- struct{}{}
+	eventually(t, "nothing is held", func() bool { return s.requests.value() == 0 && s.quota.value() == 0 })
+}
+
 // TestTask_KeepsPlaceOfCall: a call that became a task keeps its place until it ends, and
 // polls are served meanwhile.
 func TestTask_KeepsPlaceOfCall(t *testing.T) {
@@ -128,22 +171,59 @@ func TestTask_KeepsPlaceOfCall(t *testing.T) {
 	eventually(t, "nothing is held", func() bool { return s.requests.value() == 0 })
 }
 
-// TestBodies_ShareOfOwner: one owner gets half of the memory for large bodies.
+// TestBodies_ShareOfOwner: one owner gets half of the memory for large bodies, whether it says how
+// long they are or not.
 func TestBodies_ShareOfOwner(t *testing.T) {
-	p := newPeople(t)
-	s, url := serve(t, p.options(func(o *Options) { o.Limits.Body = 2 << 20 }))
-	for range largeBodies / 2 {
-		w := dialWire(t, url)
-		fmt.Fprintf(w, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n{", p.tokens["alice"], 2<<20)
+	const mib = 1 << 20
+	large := strings.Replace(ping, "{", "{"+strings.Repeat(" ", mib), 1)
+	for _, c := range []struct{ name, begins string }{ // how each of the unfinished bodies begins
+		{"known length", fmt.Sprintf("Content-Length: %d\r\n\r\n{", 2*mib)},
+		// The buffer of such a body doubles when it is full: then it takes as much as the one above.
+		{"unknown length", fmt.Sprintf("Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n", mib, strings.Repeat(" ", mib))},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := newPeople(t)
+			s, url := serve(t, p.options(func(o *Options) { o.Limits.Body = 2 * mib }))
+			for range largeBodies / 2 {
+				w := dialWire(t, url)
+				fmt.Fprintf(w, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n%s", p.tokens["alice"], c.begins)
+			}
+			eventually(t, "all are being read", func() bool { return s.bodies.value() == largeBodies*mib })
+			for name, post := range map[string]func(who string) *http.Response{
+				"known length":   func(who string) *http.Response { return send(t, "POST", url, p.as(who), large) },
+				"unknown length": func(who string) *http.Response { return p.postChunked(t, url, who, large) },
+			} {
+				res := post("alice")
+				res.Body.Close()
+				if res.StatusCode != 429 || res.Header.Get("Retry-After") == "" {
+					t.Errorf("a body of %s over the owner's share: %s %v", name, res.Status, res.Header)
+				}
+				res = post("bob")
+				res.Body.Close()
+				if res.StatusCode != 200 {
+					t.Errorf("another owner's body of %s: %s", name, res.Status)
+				}
+			}
+		})
 	}
-	eventually(t, "all are being read", func() bool { return s.bodies.value() == largeBodies<<20 })
-	large := strings.Replace(ping, "{", "{"+strings.Repeat(" ", 1<<20), 1)
-	if res, body := do(t, "POST", url, p.as("alice"), large); res.StatusCode != 429 || res.Header.Get("Retry-After") == "" {
-		t.Errorf("a body over the owner's share: %s %s", res.Status, body)
+}
+
+// postChunked is send without saying how long the body is.
+func (p *people) postChunked(t *testing.T, url, who, body string) *http.Response {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), "POST", url, io.NopCloser(strings.NewReader(body)))
+	if err != nil {
+		t.Fatal(err)
 	}
-	if res, body := do(t, "POST", url, p.as("bob"), large); res.StatusCode != 200 {
-		t.Errorf("another owner: %s %s", res.Status, body)
+	req.Header.Set("Content-Type", "application/json")
+	for k, v := range p.as(who) {
+		req.Header.Set(k, v)
 	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res
 }
 
 // TestBodies_OfUnknownLength: memory is charged as such a body grows.

@@ -59,6 +59,59 @@ func TestInFlight_SlowBodiesBehindProxy(t *testing.T) {
 	}
 }
 
+// TestInFlight_StreamsCount: the open streams of an owner, of a session and of the modern revision,
+// count together with its unfinished bodies.
+func TestInFlight_StreamsCount(t *testing.T) {
+	p := newPeople(t)
+	s, url := serve(t, p.options(func(o *Options) {
+		announcesTools(o)
+		o.BehindProxy, o.Limits.Connections = true, 8
+	}))
+	var sessions []header
+	for range 3 {
+		begun, _ := do(t, "POST", url, p.as("alice"), initBody)
+		sessions = append(sessions, p.as("alice", headerSession, begun.Header.Get(headerSession)))
+	}
+	// The requests above leave soon after their answers: before the streams, which take all places.
+	eventually(t, "nothing is in flight", func() bool { return s.inFlight.value() == 0 })
+	var streams []*http.Response
+	for _, h := range sessions[:2] {
+		streams = append(streams, listenTo(t, t.Context(), url, h))
+	}
+	streams = append(streams, p.modernListen(t, t.Context(), url, "alice"))
+	for i, res := range streams {
+		if res.StatusCode != 200 {
+			t.Fatalf("stream %d: %s", i, res.Status)
+		}
+	}
+	if n := s.inFlight.value(); n != 3 {
+		t.Fatalf("%d requests are in flight beside three open streams", n)
+	}
+	slow := dialWire(t, url)
+	fmt.Fprintf(slow, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{", p.tokens["alice"])
+	eventually(t, "the body is being read", func() bool { return s.inFlight.value() >= 4 })
+	for name, res := range map[string]*http.Response{
+		"a call":                          send(t, "POST", url, p.as("alice"), ping),
+		"a stream of a session":           listenTo(t, t.Context(), url, sessions[2]),
+		"a stream of the modern revision": p.askModernListen(t, t.Context(), url, "alice"),
+	} {
+		if res.StatusCode != 429 || res.Header.Get("Retry-After") == "" {
+			t.Errorf("%s beside three streams and a body: %s %v", name, res.Status, res.Header)
+		} else if body, err := io.ReadAll(res.Body); !strings.Contains(string(body), "in flight") {
+			t.Errorf("%s is refused at another limit: %s %v", name, body, err)
+		}
+		res.Body.Close()
+	}
+	if res, body := do(t, "POST", url, p.as("bob"), ping); res.StatusCode != 200 {
+		t.Errorf("another owner: %s %s", res.Status, body)
+	}
+	streams[0].Body.Close()
+	eventually(t, "the stream ends", func() bool { return s.inFlight.value() == 3 })
+	if res, body := do(t, "POST", url, p.as("alice"), ping); res.StatusCode != 200 {
+		t.Errorf("the same owner in the place of a stream that ended: %s %s", res.Status, body)
+	}
+}
+
 // TestInFlight_StreamsOfHTTP2: the requests of one owner are bounded although one connection
 // carries many whose bodies never end.
 func TestInFlight_StreamsOfHTTP2(t *testing.T) {

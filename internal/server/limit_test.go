@@ -1,18 +1,24 @@
 package server
 
 import (
+	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 )
 
 func busy(t *testing.T, what string, res *http.Response, body string) {
@@ -207,6 +213,90 @@ func TestHeaders_Limit(t *testing.T) {
 	for size, want := range map[int]int{16 << 10: 200, maxHeader + 8<<10: 431} {
 		if res, body := do(t, "POST", url, header{"Authorization": "Bearer " + strings.Repeat("x", size)}, ping); res.StatusCode != want {
 			t.Errorf("%d bytes: got %s %s, want %d", size, res.Status, body, want)
+		}
+	}
+}
+
+// TestHeaders_LimitOfHTTP2: headers are bounded with HTTP/2 too, also those that are large only once
+// they are decoded, and of clients that ignore the limit which the server announces.
+func TestHeaders_LimitOfHTTP2(t *testing.T) {
+	_, address := serveTLS(t, selfSigned(t), func(*Options) {})
+	const each = 3 << 10
+	fields := func(size int, repeated bool) (all []hpack.HeaderField) {
+		for i := range size / each {
+			f := hpack.HeaderField{Name: "x-large", Value: strings.Repeat("x", each)}
+			if !repeated {
+				f.Name, f.Sensitive = fmt.Sprint("x-large-", i), true // never in the table of the connection
+			}
+			all = append(all, f)
+		}
+		return all
+	}
+	for _, c := range []struct {
+		name   string
+		fields []hpack.HeaderField
+		fits   bool
+	}{
+		{"the longest token", []hpack.HeaderField{{Name: "authorization", Value: "Bearer " + strings.Repeat("x", 16<<10)}}, true},
+		{"many fields that fit", fields(maxHeader-4<<10, false), true},
+		{"many fields", fields(maxHeader+8<<10, false), false},
+		{"a repeated field that fits", fields(maxHeader-4<<10, true), true},
+		{"a repeated field", fields(maxHeader+8<<10, true), false},
+		{"one field", []hpack.HeaderField{{Name: "x-large", Value: strings.Repeat("x", maxHeader+8<<10)}}, false},
+	} {
+		status := statusOverHTTP2(t, address, c.fields)
+		if c.fits && status != "200" || !c.fits && status != "431" && status != "" {
+			t.Errorf("%s: status %q, want 200: %t; else 431 or the end of the connection", c.name, status, c.fits)
+		}
+	}
+}
+
+// statusOverHTTP2 sends a ping with more fields in its header, however large, which the client of
+// net/http would not. It returns the status of the answer; "" if the connection ends without one.
+func statusOverHTTP2(t *testing.T, address string, more []hpack.HeaderField) string {
+	t.Helper()
+	c, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{http2.NextProtoTLS}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
+	var block bytes.Buffer
+	encoder := hpack.NewEncoder(&block)
+	for _, f := range append([]hpack.HeaderField{
+		{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "https"}, {Name: ":authority", Value: address}, {Name: ":path", Value: "/mcp"},
+		{Name: "content-type", Value: "application/json"}, {Name: "accept", Value: mcpAccept},
+	}, more...) {
+		_ = encoder.WriteField(f) // into memory
+	}
+	const frame = 16 << 10 // the longest that every server takes
+	framer := http2.NewFramer(c, c)
+	framer.ReadMetaHeaders = hpack.NewDecoder(4<<10, nil)
+	_, err = io.WriteString(c, http2.ClientPreface)
+	err = errors.Join(err, framer.WriteSettings())
+	part := block.Next(frame)
+	err = errors.Join(err, framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: part, EndHeaders: block.Len() == 0}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for block.Len() > 0 {
+		part := block.Next(frame)
+		_ = framer.WriteContinuation(1, block.Len() == 0, part) // the server may have closed: reading tells
+	}
+	_ = framer.WriteData(1, true, []byte(ping))
+	for {
+		f, err := framer.ReadFrame()
+		switch f := f.(type) {
+		case *http2.MetaHeadersFrame:
+			return f.PseudoValue("status")
+		case *http2.GoAwayFrame:
+			return ""
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatal("neither an answer nor the end of the connection")
+		}
+		if err != nil {
+			return ""
 		}
 	}
 }
