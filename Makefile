@@ -21,6 +21,7 @@ BENCHFLAGS ?=
 CONFORMANCEFLAGS ?=
 SUITE ?= bookworm
 KUBEFLAGS ?=
+KUBEBENCHFLAGS ?=
 FOREIGNFLAGS ?=
 CHAOSFLAGS ?= -ops 100000
 SOAKFLAGS ?=
@@ -100,6 +101,10 @@ bench-compare: ## compare the last figures with the stored ones; fails if a rati
 .PHONY: bench-store
 bench-store: ## store the last figures, in place of those before, to compare with
 	$(GO) run ./bench -store
+
+.PHONY: bench-kube
+bench-kube: ## how the Kubernetes engine scales, simulated without a cluster (KUBEBENCHFLAGS='-sizes 1000')
+	$(GO) run ./internal/engine/kube/kubesim/scale $(KUBEBENCHFLAGS)
 
 .PHONY: cross
 cross: generate-guest ## the other platforms compile

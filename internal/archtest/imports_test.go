@@ -91,6 +91,7 @@ var rules = []rule{
 		ours:   []string{"internal/nearest", "internal/truncate", "internal/visible"},
 		others: []string{"go.yaml.in/yaml/v3"}},
 	{tree: "internal/engine/kube/kubesim"}, // it knows the API, not the engine
+	{tree: "internal/engine/kube/kubesim/scale", ours: []string{"engine", "internal/engine/kube", "internal/engine/kube/kubeconfig", "internal/engine/kube/kubesim", "internal/fleet"}},
 	{tree: "internal/engine/microsandbox",
 		ours:   []string{"engine", "engine/hostdisk", "internal/engine/guests", "internal/engine/remote", "internal/guest/embed", "internal/guest/pod", "internal/lazyregexp", "internal/logkey", "internal/owned", "internal/truncate", "internal/visible"},
 		others: []string{sys}},

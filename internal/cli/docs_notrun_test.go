@@ -23,6 +23,7 @@ var notRun = []struct{ line, reason, in, has string }{
 	{line: "make fuzz", reason: "takes half an hour; the tests run the seeds of all targets"},
 	{line: "make test-vm", reason: "boots virtual machines for minutes, as root"},
 	{line: "make test-kube", reason: "compiles and starts a Kubernetes cluster, as root"},
+	{line: "make bench-kube", reason: "takes minutes", in: "internal/engine/kube/kubesim/scale/main_test.go", has: "func TestScale_"},
 	{line: "scripts/test-kube -run NONE -bench .", reason: "compiles and starts a Kubernetes cluster, as root"},
 	{line: "scripts/kube/image helper registry.example/team/glovebox-helper helper.tar", reason: "compiles", in: "scripts/test-kube", has: "scripts/kube/image helper"},
 	{line: "scripts/kube/image server registry.example/team/glovebox server.tar", reason: "compiles", in: "scripts/test-kube", has: "scripts/kube/image server"},
