@@ -129,7 +129,9 @@ const warmAfter = 2 * time.Minute
 // holder, unless this engine keeps such Pods itself.
 func (e *Engine) sweep(ctx context.Context, holders map[string]watched, after time.Duration, now time.Time) {
 	type orphan struct {
-		pod  *kubeapi.Pod
+		// pod has name, UID and version only: a namespace may have many Pods, and the rest of each
+		// is kilobytes.
+		pod  kubeapi.Meta
 		warm bool
 	}
 	pods := make(map[string][]orphan) // by holder
@@ -142,8 +144,7 @@ func (e *Engine) sweep(ctx context.Context, holders map[string]watched, after ti
 			name = p.Metadata.Labels[makerLabel]
 		}
 		if name != e.holder.name && e.guestOf(p) == nil {
-			p.WholeSpec = nil // not needed, and a namespace may have many Pods
-			pods[name] = append(pods[name], orphan{p, warm})
+			pods[name] = append(pods[name], orphan{kubeapi.Meta{Name: p.Metadata.Name, UID: p.Metadata.UID, ResourceVersion: p.Metadata.ResourceVersion}, warm})
 		}
 	})
 	if err != nil {
@@ -172,19 +173,19 @@ func (e *Engine) sweep(ctx context.Context, holders map[string]watched, after ti
 			continue
 		}
 		for _, o := range orphans {
-			unchanged, p := now.Sub(holders[name].since), o.pod.Metadata
+			unchanged := now.Sub(holders[name].since)
 			if unchanged < after && !(o.warm && unchanged >= warmAfter) {
 				continue
 			}
 			// Unless it is claimed or taken over at this moment.
-			err := e.api.DeletePodAt(ctx, e.namespace, o.pod, graceSeconds)
+			err := e.api.DeletePodAt(ctx, e.namespace, &kubeapi.Pod{Metadata: o.pod}, graceSeconds)
 			switch code := kubeapi.Code(err); {
 			case err == nil:
-				e.log.Info("removed a Pod whose holder is gone", logkey.Guest, detail(p.Name))
+				e.log.Info("removed a Pod whose holder is gone", logkey.Guest, detail(o.pod.Name))
 			case ctx.Err() != nil:
 				return
 			case code != http.StatusNotFound && code != http.StatusConflict: // another engine was faster
-				e.log.Warn("cannot remove a Pod whose holder is gone; the next sweep tries again", logkey.Guest, detail(p.Name), logkey.Error, err)
+				e.log.Warn("cannot remove a Pod whose holder is gone; the next sweep tries again", logkey.Guest, detail(o.pod.Name), logkey.Error, err)
 			}
 		}
 	}
