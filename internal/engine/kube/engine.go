@@ -75,6 +75,9 @@ type Engine struct {
 
 	mu   sync.Mutex
 	byID map[string]*guest // guarded by mu; living guests of this engine by UID of their Pod
+	// early has the last event of each Pod that is being created, by name: the watch may tell that
+	// it runs before the answer to its creation is here.
+	early map[string]kubeapi.Event // guarded by mu
 }
 
 var (
@@ -198,6 +201,7 @@ const createWait = 20 * time.Second
 
 // boot creates the Pod and waits until it runs.
 func (e *Engine) boot(ctx context.Context, id string, pod *kubeapi.Pod, release func()) (*guest, error) {
+	defer e.expect(pod.Metadata.Name)()
 	creating, cancel := context.WithTimeout(context.WithoutCancel(ctx), createWait)
 	stored, err := e.api.CreatePod(creating, e.namespace, pod)
 	cancel()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -55,6 +56,35 @@ func held() (*Engine, *guest) {
 	pod := new(kubeapi.Pod)
 	pod.Metadata.Name, pod.Metadata.UID = "box-b", "u"
 	return e, e.adopt("b", pod, func() {})
+}
+
+// TestCreate_WatchIsFasterThanTheAnswer: nothing tells of the Pod again.
+func TestCreate_WatchIsFasterThanTheAnswer(t *testing.T) {
+	var e *Engine
+	e, _ = failing(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost {
+			http.Error(w, "{}", http.StatusNotFound) // it is gone when it is deleted
+			return
+		}
+		pod := new(kubeapi.Pod)
+		pod.Metadata.Name, pod.Metadata.UID = "box-b", "u"
+		running := *pod
+		running.Status.Containers = []kubeapi.ContainerStatus{{Name: containerName, State: kubeapi.ContainerState{Running: new(struct{})}}}
+		e.tell(kubeapi.Event{Pod: &running})
+		_ = json.NewEncoder(w).Encode(pod)
+	})
+	e.set, e.byID = guests.NewSet[*guest](), make(map[string]*guest)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	g, err := e.boot(ctx, "b", newPod("b", "glovebox-test", "gvisor"), func() {})
+	if err != nil {
+		t.Fatalf("the Pod runs, and its creation ends with %v", err)
+	}
+	if len(e.early) != 0 {
+		t.Errorf("events are kept after the creation: %v", e.early)
+	}
+	g.terminate()
+	e.workers.Wait()
 }
 
 func TestOpen_NamesTheConfigurationWithoutHelper(t *testing.T) {

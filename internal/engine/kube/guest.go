@@ -68,8 +68,12 @@ func (e *Engine) adopt(id string, pod *kubeapi.Pod, release func()) *guest {
 	g.dialer = remote.NewDialer(g.lost)
 	e.mu.Lock()
 	e.byID[g.uid] = g
+	early := e.early[g.name]
 	e.mu.Unlock()
 	g.update(pod)
+	if early.Pod != nil && early.Pod.Metadata.UID == g.uid {
+		g.told(early)
+	}
 	e.workers.Go(g.run)
 	return g
 }
@@ -85,6 +89,14 @@ func (g *guest) forget() {
 func (g *guest) update(pod *kubeapi.Pod) {
 	if g.record(pod) {
 		g.e.log.Info("a Pod has ended", logkey.Guest, g.id, logkey.Detail, endedAs(pod))
+	}
+}
+
+// told records an event of the Pod.
+func (g *guest) told(ev kubeapi.Event) {
+	g.update(ev.Pod)
+	if ev.Deleted {
+		g.markGone()
 	}
 }
 

@@ -16,6 +16,35 @@ func (e *Engine) guestOf(p *kubeapi.Pod) *guest {
 	return e.byID[p.Metadata.UID]
 }
 
+// expect keeps the events of a Pod that is about to be created, for its guest, until the
+// returned function is called.
+func (e *Engine) expect(name string) (forget func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.early == nil {
+		e.early = make(map[string]kubeapi.Event)
+	}
+	e.early[name] = kubeapi.Event{}
+	return func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		delete(e.early, name)
+	}
+}
+
+// tell tells the guest of a Pod an event. If it has no guest yet but is expected, adopt does.
+func (e *Engine) tell(ev kubeapi.Event) {
+	e.mu.Lock()
+	g := e.byID[ev.Pod.Metadata.UID]
+	if _, expected := e.early[ev.Pod.Metadata.Name]; expected && g == nil {
+		e.early[ev.Pod.Metadata.Name] = ev
+	}
+	e.mu.Unlock()
+	if g != nil {
+		g.told(ev)
+	}
+}
+
 // list tells all guests the state of their Pods, looks for warm Pods, and returns the version
 // at which the watch continues. Guests whose Pods were created meanwhile are not affected.
 func (e *Engine) list(ctx context.Context) (string, error) {
@@ -33,8 +62,8 @@ func (e *Engine) list(ctx context.Context) (string, error) {
 		}
 		if g := e.guestOf(p); g != nil {
 			seen[g.uid] = true
-			g.update(p)
 		}
+		e.tell(kubeapi.Event{Pod: p})
 	})
 	if err != nil {
 		return "", err
@@ -71,14 +100,7 @@ func (e *Engine) watch(ctx context.Context, version string) {
 		next, err := e.api.WatchPods(ctx, e.namespace, selector, version, func(ev kubeapi.Event) {
 			wait = 0
 			e.warm.see(ev.Pod, ev.Deleted)
-			g := e.guestOf(ev.Pod)
-			if g == nil {
-				return
-			}
-			g.update(ev.Pod)
-			if ev.Deleted {
-				g.markGone()
-			}
+			e.tell(ev)
 		})
 		if err == nil {
 			version = next
