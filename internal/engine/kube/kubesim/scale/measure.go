@@ -294,7 +294,7 @@ func destructions(ctx context.Context, s *sim, r *result) error {
 	if err := s.quiet(ctx); err != nil {
 		return err
 	}
-	n := min(endings, r.Boxes/2)
+	n := min(endings, r.Boxes/3)
 	before, begun := s.api.Counts(), time.Now()
 	err := s.each(ctx, n, func(ctx context.Context, e *replica, _ int) error { return e.next().Destroy(ctx) })
 	if err != nil {
