@@ -82,6 +82,9 @@ func TestGate_ChangeEndsUpgradedConnection(t *testing.T) {
 				if e, ok := err.(net.Error); (err != nil) != tt.ends || ok && e.Timeout() {
 					t.Errorf("after the change, reading a frame gives %v; the connection ends: want %v", err, tt.ends)
 				}
+				if tt.ends {
+					w.wantOutcomes(t, "ws.example.org policy_changed")
+				}
 			})
 		}
 	}

@@ -289,11 +289,11 @@ func (f *flow) Read(p []byte) (int, error) {
 	k, err := f.Conn.Read(p[:min(len(p), chunk)])
 	if k > 0 {
 		f.touch()
+		if perr := f.pace(k); perr != nil {
+			return 0, perr // the box gets none of it: with each new connection, it would get some more
+		}
 		f.received.Add(int64(k))
 		f.n.gate.count.received.Add(uint64(k))
-		if perr := f.pace(k); perr != nil {
-			return k, perr
-		}
 	}
 	return k, err
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -340,6 +341,7 @@ func TestGate_PolicyChangeEndsConnection(t *testing.T) {
 		t.Errorf("without rules: %+v", s)
 	}
 	until(t, "all flows end", func() bool { return w.g.Stats().Connections[PolicyChanged] == 2 && !w.n.Connected() })
+	w.wantOutcomes(t, "a.example.org policy_changed", "b.example.org policy_changed")
 }
 
 // TestGate_LimitsAreByOwner: a box, and all boxes of an owner, reach their limits, and
@@ -376,18 +378,47 @@ func TestGate_LimitsAreByOwner(t *testing.T) {
 	if w.g.Stats().Refusals[Limit] < 3 {
 		t.Errorf("stats: %+v", w.g.Stats())
 	}
+	refused := map[string]int{}
+	for _, r := range w.recorded() {
+		if r.Outcome == Refused {
+			refused[fmt.Sprint(r.Reason, " of ", r.Box.ID)]++
+		}
+	}
+	if want := map[string]int{"limit of box-1": 2, "limit of box-2": 1}; !maps.Equal(refused, want) {
+		t.Errorf("records of refusals: %v, want %v", refused, want)
+	}
 }
 
-// TestGate_BytesAreLimited: a transfer is slowed down to the limit.
+// TestGate_BytesAreLimited: a transfer is slowed down to the limit, in each direction.
 func TestGate_BytesAreLimited(t *testing.T) {
 	const size = 1 << 20
-	server := listen(t, func(c net.Conn) { _, _ = c.Write(make([]byte, size)) })
-	w := newWorld(t, Options{MaxBytesPerMinute: 30 * size}, []string{"tcp://a.example.org:7"}, "a.example.org="+server)
-	w.n.bytes.AllowN(time.Now(), w.n.bytes.Burst()) // no burst
-	start := time.Now()
-	n, err := io.Copy(io.Discard, connect(t, w.tcpDoor("a.example.org", 7)))
-	if took := time.Since(start); err != nil || n != size || took < time.Second {
-		t.Errorf("%d bytes in %v, %v; want 2 s", n, took, err)
+	for _, tt := range []struct {
+		name           string
+		sent, received int // by the box
+	}{{"download", 0, size}, {"upload", size, 0}} {
+		t.Run(tt.name, func(t *testing.T) {
+			arrived := make(chan int64, 1)
+			server := listen(t, func(c net.Conn) {
+				_, _ = c.Write(make([]byte, tt.received)) // the box counts what it gets
+				n, _ := io.Copy(io.Discard, c)            // until the box has sent everything
+				arrived <- n
+			})
+			w := newWorld(t, Options{MaxBytesPerMinute: 60 * size}, []string{"tcp://a.example.org:7"}, "a.example.org="+server)
+			w.n.bytes.AllowN(time.Now(), w.n.bytes.Burst()) // no burst
+			c := connect(t, w.tcpDoor("a.example.org", 7)).(*net.TCPConn)
+			start := time.Now()
+			if _, err := c.Write(make([]byte, tt.sent)); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.CloseWrite(); err != nil {
+				t.Fatal(err)
+			}
+			n, err := io.Copy(io.Discard, c)
+			took := time.Since(start)
+			if got := <-arrived; err != nil || n != int64(tt.received) || got != int64(tt.sent) || took < time.Second/2 {
+				t.Errorf("the server got %d bytes, and the box %d, in %v, %v; want %d and %d in 1 s", got, n, took, err, tt.sent, tt.received)
+			}
+		})
 	}
 }
 
@@ -430,12 +461,13 @@ func TestGate_BytesAreByOwner(t *testing.T) {
 	w.n.owner.bytes.AllowN(time.Now(), w.n.owner.bytes.Burst()) // as the first box does
 	w.n.owner.bytes.SetLimit(1)
 	second := w.g.Open(Box{Owner: "alice", ID: "box-2"})
-	if n, err := io.Copy(io.Discard, connect(t, w.doorOf(second, d))); n > chunk {
-		t.Errorf("another box of the owner got %d bytes, %v; want %d at most", n, err, chunk)
+	if n, err := io.Copy(io.Discard, connect(t, w.doorOf(second, d))); n > 0 {
+		t.Errorf("another box of the owner got %d bytes, %v; want none", n, err)
 	}
 	if w.g.Stats().Connections[Limited] != 1 {
 		t.Errorf("connections by outcome: %+v, want one that reached a limit", w.g.Stats().Connections)
 	}
+	w.wantOutcomes(t, "a.example.org limit", "example.org refused") // the connection, and why it ended
 	other := w.g.Open(Box{Owner: "bob", ID: "box-3"})
 	if n, err := io.Copy(io.Discard, connect(t, w.doorOf(other, d))); err != nil || n != size {
 		t.Errorf("the box of another owner got %d bytes, %v; want %d", n, err, size)

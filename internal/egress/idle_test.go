@@ -2,13 +2,9 @@ package egress
 
 import (
 	"io"
-	"net"
-	"net/netip"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/glovebox-dev/glovebox/internal/egress/policy"
 )
 
 // TestGate_IdleConnectionEnds: a connection ends after ten minutes in which no byte moved in either
@@ -16,26 +12,7 @@ import (
 func TestGate_IdleConnectionEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, Options{}, []string{"tcp://a.example.org:7"})
-		to := target{"tcp", "a.example.org", 7}
-		verdict := w.n.policies().Decide(to.host, to.port)
-		if !verdict.OK || verdict.Kind != policy.Raw {
-			t.Fatalf("the policy says %+v", verdict)
-		}
-		// Pipes: a bubble does not know when sockets wait.
-		program, guest := net.Pipe()
-		server, far := net.Pipe()
-		defer program.Close()
-		defer server.Close()
-		f, refused := w.n.newFlow(t.Context(), far, to, verdict, netip.MustParseAddr("203.0.113.7"), time.Now())
-		if refused != nil {
-			t.Fatalf("refused: %+v", refused)
-		}
-		f.carryRaw()
-		spliced := make(chan struct{})
-		go func() {
-			defer close(spliced)
-			splice(guest, f)
-		}()
+		program, server, spliced := w.piped(t)
 		pass := func(from io.Writer, to io.Reader) {
 			t.Helper()
 			if _, err := from.Write([]byte("x")); err != nil {

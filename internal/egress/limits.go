@@ -24,7 +24,7 @@ const (
 	lookupBurst      = 100
 
 	ownerBytes = 4                // times the bytes of a box
-	maxPause   = 30 * time.Second // for which a connection waits for its share of the bytes
+	maxPause   = 30 * time.Second // for which a connection waits at most for its share of the bytes
 	chunk      = 64 << 10         // read or written at once
 
 	idleTimeout   = 10 * time.Minute // without a byte in either direction
@@ -182,7 +182,7 @@ func (n *Network) leave() {
 }
 
 // pace waits until the box and its owner may move some more bytes, at most chunk. It
-// fails after 30 s, and when ctx ends.
+// fails as soon as that would take more than 30 s, and when ctx ends.
 func (n *Network) pace(ctx context.Context, bytes int) error {
 	if n.bytes == nil {
 		return nil

@@ -1,9 +1,12 @@
 package egress
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -68,6 +71,49 @@ func (w *world) recorded() []Record {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return append([]Record(nil), w.records...)
+}
+
+// wantOutcomes checks the hosts, or their sites, and the outcomes of all records. It waits for
+// them: a program may see the end of its connection before there is a record.
+func (w *world) wantOutcomes(t testing.TB, want ...string) {
+	t.Helper()
+	until(t, fmt.Sprint("records of ", want), func() bool { return len(w.recorded()) >= len(want) })
+	var got []string
+	for _, r := range w.recorded() {
+		got = append(got, fmt.Sprint(r.Host+r.Site, " ", r.Outcome))
+	}
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		t.Errorf("records: %q, want %q", got, want)
+	}
+}
+
+// piped connects a program to a server through the network of the box, by pipes: a bubble of
+// synctest does not know when sockets wait. spliced is closed when the connection has ended.
+func (w *world) piped(t testing.TB) (program, server net.Conn, spliced <-chan struct{}) {
+	t.Helper()
+	to := target{protocol.DoorTCP, "a.example.org", 7}
+	verdict := w.n.policies().Decide(to.host, to.port)
+	if !verdict.OK || verdict.Kind != policy.Raw {
+		t.Fatalf("the policy says %+v", verdict)
+	}
+	program, guest := net.Pipe()
+	server, far := net.Pipe()
+	t.Cleanup(func() {
+		program.Close()
+		server.Close()
+	})
+	f, refused := w.n.newFlow(t.Context(), far, to, verdict, netip.MustParseAddr("203.0.113.7"), time.Now())
+	if refused != nil {
+		t.Fatalf("refused: %+v", refused)
+	}
+	f.carryRaw()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		splice(guest, f)
+	}()
+	return program, server, done
 }
 
 // door listens on loopback in place of the agent, and returns its address.

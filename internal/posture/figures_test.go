@@ -56,7 +56,7 @@ var figures = []struct {
 	{access, "cached answers of web search | 100 in all, 50 per owner", []string{"internal/perplexity.maxCached", "internal/perplexity.maxOwnerCached"}},
 	{access, "64 per box; 600 new ones a minute per box", []string{"internal/egress.maxBoxConnections", "internal/egress.boxPerMinute"}},
 	{access, "in progress, per owner | 128, streams included", []string{"internal/egress/secret.maxRequests"}},
-	{access, "four times that per owner | the transfer slows down; a connection that waits for 30 s closes", []string{"internal/egress.ownerBytes", "internal/egress.maxPause"}},
+	{access, "four times that per owner | the transfer slows down; a connection that would have to wait for more than 30 s closes", []string{"internal/egress.ownerBytes", "internal/egress.maxPause"}},
 	{access, "requests without a valid token, per address | 10 per second, 50 at once", []string{"internal/server.unauthenticatedRate", "internal/server.unauthenticatedBurst"}},
 	{access, "or per address without tokens | 1 per second, 20 at once", []string{"internal/server.lookupRate", "internal/server.lookupBurst"}},
 
