@@ -219,6 +219,39 @@ func TestAdmit_HibernatesAtLimitOfOwner(t *testing.T) {
 	}
 }
 
+// TestAdmit_NoneToHibernateAtLimitOfOwner: at a limit of its owner, a new box is refused if each box
+// of the owner is busy, or idle and not written to disk. It takes the place of none, and of no idle
+// box of another owner.
+func TestAdmit_NoneToHibernateAtLimitOfOwner(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		limit func(*Config)
+		text  string
+	}{
+		{"boxes", func(c *Config) { c.MaxPerOwner = 2 }, "Limit per user exceeded: 2 >= 2"},
+		{"memory", func(c *Config) { c.MaxMemoryPerOwnerMB = 2048 }, "Memory limit per user exceeded: 3072MB >= 2048MB"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f, _ := newSnapFixture(t, func(c *Config) { c.PauseAfter = 0; tt.limit(c) })
+			f.session(t, "alice", "a")
+			b1, b2 := f.session(t, "bob", "b1"), f.session(t, "bob", "b2")
+			end := occupy(t, b1)
+			occupy(t, b2)
+			f.wantLimit(t, "bob", SessionOptions{ID: "b3"}, tt.text)
+			end()
+			f.reg.mu.Lock()
+			b1.failedLocked(snapshot.ErrFull)
+			f.reg.mu.Unlock()
+			f.wantLimit(t, "bob", SessionOptions{ID: "b3"}, tt.text+"; an idle box could not be written to disk, which is full")
+			f.wantStates(t, "bob", map[string]State{"b1": StateReady, "b2": StateRunning})
+			f.wantStates(t, "alice", map[string]State{"a": StateReady})
+			f.clock.add(firstBackoff) // it is tried again
+			f.session(t, "bob", "b3")
+			f.wantStates(t, "bob", map[string]State{"b1": StateHibernated, "b2": StateRunning, "b3": StateReady})
+		})
+	}
+}
+
 // wantStates checks the states of an owner's sessions.
 func (f *fixture) wantStates(t *testing.T, owner Owner, want map[string]State) {
 	t.Helper()

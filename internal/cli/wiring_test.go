@@ -10,7 +10,7 @@ import (
 )
 
 // TestSettings_ReachTheLimits: the settings of the table of limits in docs/security.md, and those of
-// access, reach what enforces them, each in its place.
+// access, reach what enforces them, each in its place. So does a time there that is no setting.
 func TestSettings_ReachTheLimits(t *testing.T) {
 	cfg := &config.Config{
 		Endpoint: "/x", CORS: true, AllowedOrigins: []string{"https://a.example"}, AllowedHosts: []string{"b.example"}, PublicURL: "https://c.example/mcp", BehindProxy: true,
@@ -65,6 +65,7 @@ func TestSettings_ReachTheLimits(t *testing.T) {
 		"owner-snapshot-mb":            sn.MaxSaved == 79<<20,
 		"disk-reserve-mb":              sn.MinFree == 83<<20,
 		"hibernate-max-age":            sn.MaxAge == 89*time.Hour,
+		"time that a disk may be full": sn.DiskGrace == 5*time.Minute, // constant
 	} {
 		if !ok {
 			t.Errorf("the setting %s does not reach what enforces it: %+v, %+v, %+v, %+v, %+v", what, o, issuer, b, e, sn)

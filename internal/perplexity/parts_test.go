@@ -152,28 +152,86 @@ func TestCache_MarksAnswers(t *testing.T) {
 	}
 }
 
+// searchAs calls the tool that searches as an authenticated owner.
+func searchAs(t *testing.T, c *Client, owner, query string) *mcp.CallToolResult {
+	t.Helper()
+	res, err := c.Tools(false)[0].Handler(t.Context(), &mcp.CallToolRequest{
+		Params: &mcp.CallToolParamsRaw{Arguments: fmt.Appendf(nil, `{"query": %q}`, query)},
+		Extra:  &mcp.RequestExtra{TokenInfo: &auth.TokenInfo{UserID: owner}},
+	})
+	if err != nil {
+		t.Fatalf("%s searches %q: %v", owner, query, err)
+	}
+	return res
+}
+
+// fromCache is searchAs for a search that works. It reports whether the answer was cached.
+func fromCache(t *testing.T, c *Client, owner, query string) bool {
+	t.Helper()
+	res := searchAs(t, c, owner, query)
+	if res.IsError {
+		t.Fatalf("%s searches %q: got %q", owner, query, text(t, res))
+	}
+	return res.Meta[metaCached] != nil
+}
+
 // The cache does not tell one owner what another one asked.
 func TestCache_OwnersApart(t *testing.T) {
-	api := perplexitytest.New(t)
-	c, _ := newClient(t, api, nil)
-	call := func(owner string) bool {
-		t.Helper()
-		res, err := c.Tools(false)[0].Handler(t.Context(), &mcp.CallToolRequest{
-			Params: &mcp.CallToolParamsRaw{Arguments: []byte(`{"query": "q"}`)},
-			Extra:  &mcp.RequestExtra{TokenInfo: &auth.TokenInfo{UserID: owner}},
-		})
-		if err != nil || res.IsError {
-			t.Fatalf("got %+v, %v", res, err)
-		}
-		return res.Meta[metaCached] != nil
-	}
+	c, _ := newClient(t, perplexitytest.New(t), nil)
 	for _, test := range []struct {
 		owner  string
 		cached bool
 	}{{"alice", false}, {"bob", false}, {"alice", true}, {"bob", true}} {
-		if got := call(test.owner); got != test.cached {
+		if got := fromCache(t, c, test.owner, "q"); got != test.cached {
 			t.Errorf("%s: from the cache: %v, want %v", test.owner, got, test.cached)
 		}
+	}
+}
+
+// The tools tell the cache whose answer it is: the 51st of an owner takes the place of the owner's
+// own first one, and of no other owner's, though the cache has room for 100.
+func TestTools_CacheIsSharedByOwners(t *testing.T) {
+	c, _ := newClient(t, perplexitytest.New(t), nil)
+	fromCache(t, c, "bob", "of bob")
+	for i := range 51 {
+		if fromCache(t, c, "alice", fmt.Sprint(i)) {
+			t.Fatalf("the new search %d is answered from the cache", i)
+		}
+	}
+	for _, test := range []struct {
+		owner, query string
+		cached       bool
+	}{{"bob", "of bob", true}, {"alice", "1", true}, {"alice", "50", true}, {"alice", "0", false}} {
+		if got := fromCache(t, c, test.owner, test.query); got != test.cached {
+			t.Errorf("%s searches %q again: from the cache: %v, want %v", test.owner, test.query, got, test.cached)
+		}
+	}
+}
+
+// The tools count the calls at once by owner: the 17th of one is refused, though the server has
+// room for 32, and another owner's is not.
+func TestTools_CallsAtOnceAreByOwner(t *testing.T) {
+	c, _ := newClient(t, perplexitytest.New(t), nil)
+	hold := func(n int) {
+		t.Helper()
+		for range n {
+			release, err := c.slots.take("alice")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(release)
+		}
+	}
+	hold(15)
+	if res := searchAs(t, c, "alice", "the 16th"); res.IsError {
+		t.Errorf("the 16th search at once of an owner: got %q, want an answer", text(t, res))
+	}
+	hold(1)
+	if res := searchAs(t, c, "alice", "the 17th"); !res.IsError || !strings.Contains(text(t, res), "16 searches and answers of this user are under way already") {
+		t.Errorf("the 17th search at once of an owner: got %q, want an error with the limit", text(t, res))
+	}
+	if res := searchAs(t, c, "bob", "the first"); res.IsError {
+		t.Errorf("a search of another owner: got %q, want an answer", text(t, res))
 	}
 }
 
