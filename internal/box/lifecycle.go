@@ -133,7 +133,7 @@ func (l *lifecycle) start(op string, b *Box) {
 			logkey.Interpreter, b.interpreter, logkey.Flavor, b.flavor, logkey.Source, made.source, logkey.Took, time.Since(begun).Round(time.Millisecond))
 		return
 	}
-	tomb, refused := b.tomb, CodeOf(err) == CodeLimit
+	tomb, refused := b.tomb, CodeOf(err) == CodeLimit || CodeOf(err) == CodeBusy
 	b.startErr = l.startErrorLocked(op, b, err)
 	if b.state.live() {
 		l.reg.setState(b, stateEnding)

@@ -100,6 +100,26 @@ func TestRollBack_OneAtATime(t *testing.T) {
 	wantOut(t, f.session(t, "alice", "busy"), "1+1", "2\n")
 }
 
+// The fork of a box that is being rolled back says so, and is no fault of the server.
+func TestFork_OfBoxThatIsRolledBack(t *testing.T) {
+	f, _ := newSnapFixture(t, func(c *Config) { c.PauseAfter = 0 })
+	saved := f.snapshotOf(t, "alice", FlavorSmall)
+	busy := f.session(t, "alice", "busy")
+	end := occupy(t, busy)
+	restored := make(chan error, 1)
+	go func() {
+		_, err := f.Restore(context.Background(), "alice", KindSession, saved, RestoreOptions{Into: "busy"})
+		restored <- err
+	}()
+	eventually(t, "the rollback waits for the call", func() bool { return f.stateOf(busy) == stateDraining })
+	_, _, err := f.Fork(t.Context(), "alice", KindSession, "busy", ForkOptions{})
+	wantCode(t, err, CodeBusy, "is being rolled back")
+	end()
+	if err := <-restored; err != nil {
+		t.Errorf("the rollback: %v", err)
+	}
+}
+
 // A rollback briefly takes the memory of two machines, and both count.
 func TestRollBack_CountsBothMachines(t *testing.T) {
 	f, _ := newSnapFixture(t, func(c *Config) { c.PauseAfter = 0; c.MaxTotalMemoryMB = 2048 })
