@@ -18,14 +18,16 @@ import (
 
 // trustedDecoders are the packages below fromBoxes that decode only what no box has written.
 var trustedDecoders = map[string]string{
-	"internal/box/catalog":            "the state directory, which only the server writes",
-	"internal/box/image":              "the state directory, and this machine's interpreters",
-	"internal/box/template":           "the state directory, which only the server writes",
-	"internal/engine/kube/kubeapi":    "the API server of the cluster, which is trusted",
-	"internal/engine/kube/kubeconfig": "the operator's kubeconfig and its programs",
-	"internal/engine/process":         "tests; it isolates nothing",
-	"internal/guest/agent/files":      "inside a box: archives that the host sends",
-	"internal/guest/pod":              "inside a box: what the engine has sent",
+	"internal/engine/kube/kubesim":       "a stand-in for a cluster, of tests: what the engine sends",
+	"internal/engine/kube/kubesim/scale": "a measurement: the results of its own runs",
+	"internal/box/catalog":               "the state directory, which only the server writes",
+	"internal/box/image":                 "the state directory, and this machine's interpreters",
+	"internal/box/template":              "the state directory, which only the server writes",
+	"internal/engine/kube/kubeapi":       "the API server of the cluster, which is trusted",
+	"internal/engine/kube/kubeconfig":    "the operator's kubeconfig and its programs",
+	"internal/engine/process":            "tests; it isolates nothing",
+	"internal/guest/agent/files":         "inside a box: archives that the host sends",
+	"internal/guest/pod":                 "inside a box: what the engine has sent",
 }
 
 // fromBoxes are the folders whose packages handle what comes out of boxes.
