@@ -117,7 +117,7 @@ func (s *Server) listed(tool string) string {
 // auditRefused logs a call that was refused for a reason before the tool got it. Each owner gets
 // few lines of a reason, since such a call costs its client nothing.
 func (s *Server) auditRefused(c *caller, tool, reason string, e *jsonrpc.Error) {
-	if omitted, ok := s.refusedLines.Allow(refusalKey{c.rateKey, reason}); ok {
+	if omitted, ok := s.refusedLines.Allow(refusalKey{c.rateKey, "call: " + reason}); ok { // apart from requests refused for it
 		s.auditCall(c, tool, &tools.Record{}, time.Now(), nil, e, omitted)
 	}
 }

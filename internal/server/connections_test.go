@@ -27,6 +27,12 @@ func openConnections(s *Server) int {
 }
 
 // idleConnections returns how many established connections carry no request.
+func establishedConnections(s *Server) int {
+	s.connections.mu.Lock()
+	defer s.connections.mu.Unlock()
+	return s.connections.established
+}
+
 func idleConnections(s *Server) int {
 	s.connections.mu.Lock()
 	defer s.connections.mu.Unlock()

@@ -40,8 +40,8 @@ func endpointOf(tb testing.TB, url string) netip.AddrPort {
 	return a
 }
 
-// neighbors starts servers that share boxes.
-func neighbors(t *testing.T, n int) []*neighbor {
+// neighbors starts servers that share boxes, with options that each change modifies.
+func neighbors(t *testing.T, n int, change ...func(*Options)) []*neighbor {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "guests")
 	last, err := process.Open(process.Config{Dir: dir})
@@ -75,6 +75,9 @@ func neighbors(t *testing.T, n int) []*neighbor {
 		one.Server, one.url = serve(t, func(o *Options) {
 			o.Tools.Boxes = one.boxes
 			o.Peers = func() *Peers { return &Peers{Fleet: one.self, Boxes: one.boxes} }
+			for _, c := range change {
+				c(o)
+			}
 		})
 		one.self.Listen(endpointOf(t, one.url))
 		all = append(all, one)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -47,9 +48,9 @@ func (f *countedFleet) strange(but ...*neighbor) (sum int) {
 
 // counted returns two servers. The second counts what it asks the cluster, and takes the
 // addresses of its clients from their requests.
-func counted(t *testing.T, hang chan struct{}) (all []*neighbor, f *countedFleet) {
+func counted(t *testing.T, hang chan struct{}, change ...func(*Options)) (all []*neighbor, f *countedFleet) {
 	t.Helper()
-	all = neighbors(t, 2)
+	all = neighbors(t, 2, change...)
 	one := all[1]
 	f = &countedFleet{Fleet: one.self, hang: hang, asked: make(map[string]int)}
 	one.opts.Peers = func() *Peers { return &Peers{Fleet: f, Boxes: one.boxes} }
@@ -110,6 +111,41 @@ func TestForward_InventedServersAreLookedUpWithinARate(t *testing.T) {
 	}
 	if res, body := do(t, "POST", all[1].url, strangeSession(1<<20, "192.0.2.2"), toolCall(1, "get_sessions", "{}")); res.StatusCode != http.StatusNotFound {
 		t.Errorf("another client's session that is over gets %s %s", res.Status, body)
+	}
+}
+
+// TestForward_InventedServersOfAnOwner: with tokens, the lookups that an owner causes count together,
+// whatever its addresses and tokens are, and another owner at the same address has its own. A request
+// beyond them has a line in the audit log.
+func TestForward_InventedServersOfAnOwner(t *testing.T) {
+	p := newPeople(t)
+	all, f := counted(t, nil, p.options(nil))
+	ask := func(who string, n int, from string) int {
+		t.Helper()
+		h := strangeSession(n, from)
+		h["Authorization"] = "Bearer " + p.tokens[who]
+		res, _ := do(t, "POST", all[1].url, h, toolCall(1, "get_sessions", "{}"))
+		return res.StatusCode
+	}
+	begun := time.Now()
+	statuses := make(map[int]int)
+	for i := range 2 * lookupBurst {
+		who := "alice"
+		if i%2 == 1 {
+			who = "second" // another token of alice
+		}
+		statuses[ask(who, i, fmt.Sprint("192.0.2.", i))]++
+	}
+	if got, most := f.strange(all...), mostLookups(begun); got > most || got < lookupBurst || statuses[http.StatusTooManyRequests] == 0 {
+		t.Errorf("the cluster was asked %d times for one owner, want %d to %d; the answers are %v", got, lookupBurst, most, statuses)
+	}
+	if lines := p.refusals(t); !slices.Contains(lines, "token alice rate POST") {
+		t.Errorf("the lines %q, want some of the rate of alice", lines)
+	}
+	for i := range lookupBurst / 2 { // more than alice's lookups that have come back meanwhile
+		if got := ask("bob", 1<<20+i, "192.0.2.1"); got != http.StatusNotFound {
+			t.Fatalf("lookup %d of another owner at the same address: %d, want 404", i, got)
+		}
 	}
 }
 

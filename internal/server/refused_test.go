@@ -154,26 +154,75 @@ func TestAudit_ReasonsOfLimits(t *testing.T) {
 		begun, _ := do(t, "POST", url, p.as(who), initBody)
 		return listenTo(t, t.Context(), url, p.as(who, headerSession, begun.Header.Get(headerSession)))
 	}
+	// uploads begins n requests of an owner, whose bodies do not arrive.
+	uploads := func(t *testing.T, p *people, url, who string, n, size int) {
+		for range n {
+			fmt.Fprintf(dialWire(t, url), "POST /mcp HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n{", p.tokens[who], size)
+		}
+	}
+	const body, small = 1 << 20, 100
+	large := func(o *Options) { o.Limits.Body = body }
+	posts := func(t *testing.T, p *people, who, url, body string) *http.Response {
+		res, _ := do(t, "POST", url, p.as(who), body)
+		return res
+	}
 	for _, c := range []struct {
-		reason, who, method string
-		status              int
-		change              func(*Options)
-		refused             func(t *testing.T, p *people, s *Server, url string) *http.Response
+		name, reason, who, method string
+		status                    int
+		change                    func(*Options)
+		refused                   func(t *testing.T, p *people, s *Server, url string) *http.Response
 	}{
-		{"rate", "alice", "POST", 429, func(o *Options) { o.Limits.Rate, o.Limits.Burst = 0.001, 1 }, func(t *testing.T, p *people, _ *Server, url string) *http.Response {
-			do(t, "POST", url, p.as("alice"), ping)
-			res, _ := do(t, "POST", url, p.as("alice"), ping)
-			return res
+		{"rate", "rate", "alice", "POST", 429, func(o *Options) { o.Limits.Rate, o.Limits.Burst = 0.001, 1 }, func(t *testing.T, p *people, _ *Server, url string) *http.Response {
+			posts(t, p, "alice", url, ping)
+			return posts(t, p, "alice", url, ping)
 		}},
-		{"owner_limit", "alice", "GET", 429, func(o *Options) { o.Limits.Streams, o.Limits.OwnerStreams = 2, 1 }, func(t *testing.T, p *people, _ *Server, url string) *http.Response {
+		{"streams of an owner", "owner_limit", "alice", "GET", 429, func(o *Options) { o.Limits.Streams, o.Limits.OwnerStreams = 2, 1 }, func(t *testing.T, p *people, _ *Server, url string) *http.Response {
 			listens(t, p, "alice", url)
 			return listens(t, p, "alice", url)
 		}},
-		{"server_limit", "bob", "GET", 503, func(o *Options) { o.Limits.Streams = 1 }, func(t *testing.T, p *people, _ *Server, url string) *http.Response {
+		{"streams", "server_limit", "bob", "GET", 503, func(o *Options) { o.Limits.Streams = 1 }, func(t *testing.T, p *people, _ *Server, url string) *http.Response {
 			listens(t, p, "alice", url)
 			return listens(t, p, "bob", url)
 		}},
-		{"stopping", "bob", "POST", 503, nil, func(t *testing.T, p *people, s *Server, url string) *http.Response {
+		{"calls", "server_limit", "bob", "POST", 503, func(o *Options) { o.Limits.Calls = 1 }, func(t *testing.T, p *people, _ *Server, url string) *http.Response {
+			return posts(t, p, "bob", url, ping) // beside the call in flight
+		}},
+		{"requests in flight of an owner", "owner_limit", "alice", "POST", 429, func(o *Options) { o.BehindProxy, o.Limits.Connections = true, 4 }, func(t *testing.T, p *people, s *Server, url string) *http.Response {
+			uploads(t, p, url, "alice", 2, small)
+			eventually(t, "two requests are in flight, and the call", func() bool { return s.inFlight.value() == 3 })
+			return posts(t, p, "alice", url, ping)
+		}},
+		{"connections of an owner", "owner_limit", "alice", "POST", 429, func(o *Options) { o.Limits.Connections = 4 }, func(t *testing.T, p *people, s *Server, url string) *http.Response {
+			uploads(t, p, url, "alice", 2, small)
+			eventually(t, "two connections are established, and that of the call", func() bool { return establishedConnections(s) == 3 })
+			return posts(t, p, "alice", url, ping)
+		}},
+		{"connections", "server_limit", "bob", "POST", 503, func(o *Options) { o.Limits.Connections = 2 }, func(t *testing.T, p *people, s *Server, url string) *http.Response {
+			uploads(t, p, url, "alice", 1, small)
+			eventually(t, "a connection is established, and that of the call", func() bool { return establishedConnections(s) == 2 })
+			return posts(t, p, "bob", url, ping)
+		}},
+		{"sessions of an owner", "owner_limit", "alice", "POST", 429, func(o *Options) { o.Limits.Sessions = 2 }, func(t *testing.T, p *people, _ *Server, url string) *http.Response {
+			listens(t, p, "alice", url) // so that its session is in use
+			return posts(t, p, "alice", url, initBody)
+		}},
+		{"sessions", "server_limit", "bob", "POST", 503, func(o *Options) { o.Limits.Sessions = 2 }, func(t *testing.T, p *people, _ *Server, url string) *http.Response {
+			listens(t, p, "alice", url)
+			listens(t, p, "carol", url)
+			return posts(t, p, "bob", url, initBody)
+		}},
+		{"large bodies of an owner", "owner_limit", "alice", "POST", 429, large, func(t *testing.T, p *people, s *Server, url string) *http.Response {
+			uploads(t, p, url, "alice", largeBodies/2, body)
+			eventually(t, "the bodies are being read", func() bool { return s.bodies.value() == largeBodies/2*body })
+			return posts(t, p, "alice", url, strings.Repeat(" ", body/2)+ping)
+		}},
+		{"large bodies", "server_limit", "bob", "POST", 503, large, func(t *testing.T, p *people, s *Server, url string) *http.Response {
+			uploads(t, p, url, "alice", largeBodies/2, body)
+			uploads(t, p, url, "carol", largeBodies/2, body)
+			eventually(t, "the bodies are being read", func() bool { return s.bodies.value() == largeBodies*body })
+			return posts(t, p, "bob", url, strings.Repeat(" ", body/2)+ping)
+		}},
+		{"stopping", "stopping", "bob", "POST", 503, nil, func(t *testing.T, p *people, s *Server, url string) *http.Response {
 			ctx, cancel := context.WithCancel(context.Background())
 			ended := make(chan error, 1)
 			go func() { ended <- s.Shutdown(ctx) }() // which waits for the call in flight
@@ -186,7 +235,7 @@ func TestAudit_ReasonsOfLimits(t *testing.T) {
 			return res
 		}},
 	} {
-		t.Run(c.reason, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			p := newPeople(t)
 			release, started := make(chan struct{}), make(chan struct{}, 1)
 			defer close(release)
@@ -259,5 +308,109 @@ func TestAudit_RequestsOfNoClient(t *testing.T) {
 	do(t, "POST", url, nil, ping) // the log does work
 	if got := fmt.Sprint(p.refusals(t)); got != "[unknown no_token POST]" {
 		t.Errorf("without a token: the lines %s", got)
+	}
+}
+
+// TestAudit_NoRequestYet: headers over their limit, and connections that the server closes before it
+// has the headers of a request, have no line, also with a valid token.
+func TestAudit_NoRequestYet(t *testing.T) {
+	begun := func(p *people) string {
+		return "POST /mcp HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + p.tokens["alice"] + "\r\n"
+	}
+	for _, c := range []struct {
+		name   string
+		change func(*Options)
+		send   func(t *testing.T, p *people, s *Server, url string)
+	}{
+		{"headers over their limit", nil, func(t *testing.T, p *people, _ *Server, url string) {
+			w := dialWire(t, url)
+			go fmt.Fprintf(w, "%sX-Long: %s\r\n\r\n", begun(p), strings.Repeat("x", maxHeader+8<<10)) // an error if the server ends it first
+			res := w.head(t)
+			res.Body.Close()
+			if res.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+				t.Errorf("got %s, want 431", res.Status)
+			}
+			w.Close()
+		}},
+		{"late headers", func(o *Options) { o.Limits.Header = 100 * time.Millisecond }, func(t *testing.T, p *people, _ *Server, url string) {
+			w := dialWire(t, url)
+			fmt.Fprint(w, begun(p))
+			if answer, err := io.ReadAll(w.in); err != nil || len(answer) > 0 {
+				t.Errorf("got %q, %v, want the end of the connection", answer, err)
+			}
+		}},
+		{"connections that make room", func(o *Options) { o.Limits.Connections = 1 }, func(t *testing.T, p *people, s *Server, url string) {
+			var all []wire
+			for range 1 + newPlaces + 1 {
+				w := dialWire(t, url)
+				fmt.Fprint(w, begun(p))
+				all = append(all, w)
+			}
+			eventually(t, "a connection makes room", func() bool { _, dropped := s.connections.counts(); return dropped == 1 })
+			for _, w := range all {
+				w.Close()
+			}
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := newPeople(t)
+			s, url := serve(t, p.options(c.change))
+			c.send(t, p, s, url)
+			eventually(t, "the connections are closed", func() bool { return openConnections(s) == 0 })
+			if lines := p.lines(t); len(lines) > 0 {
+				t.Errorf("the lines %v, want none", lines)
+			}
+			do(t, "POST", url, nil, ping) // the log does work
+			if got := fmt.Sprint(p.refusals(t)); got != "[unknown no_token POST]" {
+				t.Errorf("without a token: the lines %s", got)
+			}
+		})
+	}
+}
+
+// TestAudit_RemoteIsTheClient: behind a proxy, each line has the address that the proxy saw and the
+// id that it gave the request, whatever the client wrote; without one, nothing of these headers counts.
+func TestAudit_RemoteIsTheClient(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		proxied     bool
+		from, want  string
+		wantRequest bool
+	}{
+		{"IPv4", true, "198.51.100.66, 192.0.2.7", "192.0.2.7", true},
+		{"IPv6", true, "2001:db8::7", "2001:db8::7", true},
+		{"no proxy", false, "192.0.2.7", "127.0.0.1", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := newPeople(t)
+			_, url := serve(t, p.options(func(o *Options) { o.BehindProxy = c.proxied }))
+			for i, kind := range []struct {
+				msg, outcome string // of its line
+				h            header
+				body         string
+			}{
+				{"call", "ok", p.as("alice"), toolCall(7, "list_contexts", "{}")},
+				{"call", "refused", p.as("alice"), `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":5}}`},
+				{"refused", "", p.as("monitor"), ping},
+				{"refused", "", header{"Authorization": "Bearer gbx_guess"}, ping},
+			} {
+				id := fmt.Sprint("request-", i)
+				res, _ := do(t, "POST", url, with(kind.h, "X-Forwarded-For", c.from, headerRequest, id), kind.body)
+				lines := p.lines(t)
+				if len(lines) != i+1 {
+					t.Fatalf("%d lines, want %d: %v", len(lines), i+1, lines)
+				}
+				line, outcome := lines[i], any(nil)
+				if kind.outcome != "" {
+					outcome = kind.outcome
+				}
+				if line["msg"] != kind.msg || line["outcome"] != outcome || line["remote"] != c.want {
+					t.Errorf("got the line %v, want %s %s from %s", line, kind.msg, kind.outcome, c.want)
+				}
+				if got := line["request"]; got != res.Header.Get(headerRequest) || (got == id) != c.wantRequest {
+					t.Errorf("the line has the request %v, the answer %q; the client or proxy sent %s", got, res.Header.Get(headerRequest), id)
+				}
+			}
+		})
 	}
 }
