@@ -21,6 +21,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/box"
 	"github.com/glovebox-dev/glovebox/internal/codemode"
 	"github.com/glovebox-dev/glovebox/internal/codemode/approval"
+	"github.com/glovebox-dev/glovebox/internal/egress"
+	"github.com/glovebox-dev/glovebox/internal/egress/secret"
 	"github.com/glovebox-dev/glovebox/internal/server"
 	"github.com/glovebox-dev/glovebox/internal/server/auth"
 	"github.com/glovebox-dev/glovebox/internal/server/tools"
@@ -35,8 +37,8 @@ func (oneTool) Tools(context.Context, string) []codemode.Tool {
 }
 func (oneTool) Hold() (release func()) { return func() {} }
 
-// TestAuditLines_HaveTheFormOfTheDocuments: the lines about calls, refused requests, approvals and
-// calls by code have the keys that the documents show, in that order, with values of the same kind.
+// TestAuditLines_HaveTheFormOfTheDocuments: the lines about calls, refused requests, approvals, calls
+// by code and secrets have the keys that the documents show, in that order, with values of the same kind.
 func TestAuditLines_HaveTheFormOfTheDocuments(t *testing.T) {
 	var lines bytes.Buffer
 	log := slog.New(slog.NewJSONHandler(&lines, nil))
@@ -74,6 +76,9 @@ func TestAuditLines_HaveTheFormOfTheDocuments(t *testing.T) {
 		t.Fatal(err)
 	}
 
+	n := &networks{log: slog.New(slog.DiscardHandler), audit: log}
+	n.report(secret.Event{Box: egress.Box{Owner: who.Owner, ID: who.Box}, Host: "api.example.org", Kind: secret.Swapped, Secrets: []string{"github"}})
+
 	written := make(map[string][]string) // by message
 	for line := range strings.Lines(lines.String()) {
 		msg, form := formOf(t, line)
@@ -83,7 +88,7 @@ func TestAuditLines_HaveTheFormOfTheDocuments(t *testing.T) {
 		written[msg] = form
 	}
 	for document, want := range map[string][]string{
-		"security.md":  {"call", "refused", "approval", "call of a tool by code"},
+		"security.md":  {"call", "refused", "approval", "call of a tool by code", "secret"},
 		"code-mode.md": {"call of a tool by code", "call of a tool by code"},
 	} {
 		b, err := os.ReadFile("../../docs/" + document)

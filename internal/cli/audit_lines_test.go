@@ -16,6 +16,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/egress"
+	"github.com/glovebox-dev/glovebox/internal/egress/secret"
 	"github.com/glovebox-dev/glovebox/internal/polltest"
 )
 
@@ -56,6 +57,30 @@ func TestAuditLines_OfEgress(t *testing.T) {
 		delete(b, "time")
 		if !reflect.DeepEqual(a, b) {
 			t.Errorf("got the line %v, the document has %v", a, b)
+		}
+	}
+}
+
+// TestAuditLines_OfSecrets: a line about secrets has their names, what happened as docs/security.md
+// lists it, and the number of lines left out. A placeholder in clear text is a warning.
+func TestAuditLines_OfSecrets(t *testing.T) {
+	document, err := os.ReadFile("../../docs/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, about, _ := strings.Cut(string(document), `"msg":"secret"`)
+	about, _, _ = strings.Cut(about, "In the other lines:")
+	for kind, level := range map[secret.Kind]string{secret.Swapped: "INFO", secret.Misplaced: "INFO", secret.Masked: "INFO", secret.Unencrypted: "WARN"} {
+		if !strings.Contains(about, fmt.Sprintf("`%s`", kind)) {
+			t.Errorf("the document does not have the outcome %s", kind)
+		}
+		var line bytes.Buffer
+		n := &networks{log: slog.New(slog.DiscardHandler), audit: slog.New(slog.NewJSONHandler(&line, nil))}
+		n.report(secret.Event{Box: egress.Box{ID: "s1"}, Host: "api.example.org", Kind: kind, Secrets: []string{"github", "pypi"}, Omitted: 31})
+		_, got, _ := strings.Cut(line.String(), `,"level":`)
+		want := fmt.Sprintf(`"%s","msg":"secret","who":"local","box":"s1","host":"api.example.org","secret":"github,pypi","outcome":"%s","omitted":31}`, level, kind)
+		if got != want+"\n" {
+			t.Errorf("%s: got the line %s, want %s", kind, got, want)
 		}
 	}
 }
