@@ -15,7 +15,7 @@ import (
 // later requests.
 func TestChangedToken_EndsStreams(t *testing.T) {
 	p := newPeople(t)
-	_, url := serve(t, p.options(nil))
+	_, url := serve(t, p.options(announcesTools))
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	res, _ := do(t, "POST", url, p.as("carol"), initBody)
