@@ -323,6 +323,41 @@ func TestApprovals_replay(t *testing.T) {
 	}
 }
 
+// TestApprovals_answerOfAnother checks that an answer to a question counts neither with the token of another
+// owner nor in another MCP session of the same one, and afterwards still where it was asked.
+func TestApprovals_answerOfAnother(t *testing.T) {
+	p := newPeople(t)
+	d, _, change := withApprovals(t, approval.Options{})
+	_, url := serve(t, p.options(change))
+	client := func(key string) *rawClient {
+		o := (&asker{}).options()
+		o.MultiRoundTrip = &mcp.MultiRoundTripOptions{Disabled: true}
+		return &rawClient{connect(t, p.transport(key, url), "2026-07-28", o), t}
+	}
+	const code = "attempt('write')"
+	alice := client("alice")
+	state, _ := alice.asked(code)
+	if res, err := client("bob").run(code, state, "once"); err == nil || !strings.Contains(err.Error(), "no program waits for this answer") {
+		t.Errorf("bob answers: got %+v, %v", res, err)
+	}
+	params, err := json.Marshal(map[string]any{
+		"name": "execute_code", "arguments": args{"code": attempt + code}, "requestState": state,
+		"inputResponses": args{"approval-" + state: args{"action": "accept", "content": args{"call_1": "once"}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, body := do(t, "POST", url, p.sessionOf(t, url, "alice"), rpc("tools/call", string(params))); !strings.Contains(body, "no program waits for this answer") {
+		t.Errorf("alice answers in another session: %s", body)
+	}
+	if calls := d.called(); len(calls) > 0 {
+		t.Errorf("calls %q without approval", calls)
+	}
+	if res, err := alice.run(code, state, "once"); err != nil || !strings.HasPrefix(text(t, res), "write done\n") {
+		t.Errorf("alice answers: got %+v, %v", res, err)
+	}
+}
+
 // TestApprovals_undecided checks that a client that accepts without a choice is asked again in
 // plain words, and that the program then goes on, with its output. The clients check no answer
 // themselves, as the SDK's would.

@@ -23,6 +23,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/server/auth"
+	"github.com/glovebox-dev/glovebox/internal/server/tasks"
 )
 
 // people are bearers of tokens of a file.
@@ -188,6 +189,8 @@ func TestAuth_Requests(t *testing.T) {
 		{"a password to end a session", "DELETE", url, header{"Mcp-Session-Id": "x", "Authorization": basic(p.tokens["alice"])}, "", 401, `error="invalid_token"`, ""},
 		{"a browser is asked", "GET", base + "/", header{"Accept": "text/html"}, "", 401, `Basic realm="glovebox"`, ""},
 		{"monitor may not look", "POST", url, p.as("monitor"), list, 403, `insufficient_scope`, ""},
+		{"monitor may not send a batch", "POST", url, p.as("monitor"), "[" + list + "]", 403, `insufficient_scope`, ""},
+		{"without scopes, a batch", "POST", url, p.as("nothing"), "[" + list + "]", 403, `insufficient_scope`, ""},
 		{"monitor may not begin", "POST", url, p.as("monitor"), initBody, 403, `insufficient_scope`, ""},
 		{"monitor may not listen", "GET", url, p.as("monitor", "Accept", "text/event-stream", "Mcp-Session-Id", "x"), "", 403, `insufficient_scope`, ""},
 		{"monitor may not end", "DELETE", url, p.as("monitor", "Mcp-Session-Id", "x"), "", 403, `insufficient_scope`, ""},
@@ -227,9 +230,9 @@ func TestAuth_Requests(t *testing.T) {
 	}
 	_ = res.Body.Close()
 	// In a batch each message is judged.
-	_, body := do(t, "POST", url, p.as("reader"), "["+list+","+strings.Replace(run, `"id":7`, `"id":8`, 1)+"]")
-	if !strings.Contains(body, `"total`) || !strings.Contains(body, "Forbidden: the token does not have the scope") {
-		t.Errorf("a batch: %s", body)
+	res, body := do(t, "POST", url, p.as("reader"), "["+list+","+strings.Replace(run, `"id":7`, `"id":8`, 1)+"]")
+	if res.StatusCode != 200 || !strings.Contains(body, `"total`) || !strings.Contains(body, "Forbidden: the token does not have the scope") {
+		t.Errorf("a batch: %s %s", res.Status, body)
 	}
 }
 
@@ -432,10 +435,12 @@ func (p *people) modernListen(tb testing.TB, ctx context.Context, url, key strin
 }
 
 // TestExpiredToken_EndsStreamsAndFinishesCalls: when a token expires, of the file or of an
-// issuer, its streams end and its requests are refused, but a call that is running finishes.
+// issuer, its streams end and its requests are refused, but calls that are running finish: without a
+// session, in one, and as a task.
 func TestExpiredToken_EndsStreamsAndFinishesCalls(t *testing.T) {
 	const skew = 30 * time.Second // tolerated for the clocks of issuers
 	p := newPeople(t)
+	p.add(t, "later", "brief", auth.Use) // of the same owner
 	secret, token, err := auth.NewToken("brief", time.Now().Add(6*time.Second), auth.Scopes{auth.Use})
 	if err == nil {
 		err = auth.AddToken(p.path, &token)
@@ -451,18 +456,21 @@ func TestExpiredToken_EndsStreamsAndFinishesCalls(t *testing.T) {
 	t.Cleanup(p.v.Close)
 	p.tokens["of a file"] = secret
 	p.tokens["of an issuer"] = sign(map[string]any{"exp": time.Now().Add(6*time.Second - skew).Unix()})
-	release, started := make(chan struct{}), make(chan struct{}, 2)
+	release, started := make(chan struct{}), make(chan struct{}, 5)
 	_, url := serve(t, p.options(func(o *Options) {
 		announcesTools(o)
-		o.Extend.Tools = []Tool{extra("slow", func(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		o.Limits.Tasks.AnswerWait = time.Millisecond
+		slow := func(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			started <- struct{}{}
 			<-release
 			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "done"}}}, ctx.Err()
-		})}
+		}
+		o.Extend.Tools = []Tool{extra("slow", slow), extra("slow_task", slow)}
+		o.Extend.Tools[1].Direct, o.Extend.Tools[1].Task = true, &tasks.Policy{}
 	}))
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	answers := make(chan string, 2)
+	answers := make(chan string, 4)
 	streams := map[string]*http.Response{}
 	for _, key := range []string{"of a file", "of an issuer"} {
 		var res *http.Response
@@ -470,15 +478,19 @@ func TestExpiredToken_EndsStreamsAndFinishesCalls(t *testing.T) {
 			res, _ = do(t, "POST", url, p.as(key), initBody)
 			return res.StatusCode != 503
 		})
-		session := header{headerSession: res.Header.Get(headerSession)}
-		go func() {
-			_, body := do(t, "POST", url, p.as(key), toolCall(1, "slow", "{}"))
-			answers <- body
-		}()
-		<-started
-		streams["session, token "+key] = listenTo(t, ctx, url, with(p.as(key), headerSession, session[headerSession]))
+		session := p.as(key, headerSession, res.Header.Get(headerSession))
+		for _, h := range []header{p.as(key), session} {
+			go func() {
+				_, body := do(t, "POST", url, h, toolCall(1, "slow", "{}"))
+				answers <- body
+			}()
+			<-started
+		}
+		streams["session, token "+key] = listenTo(t, ctx, url, session)
 		streams["listen, token "+key] = p.modernListen(t, ctx, url, key)
 	}
+	task := (&taskClient{tb: t, url: url, token: secret}).call("slow_task", "{}").TaskID
+	<-started
 	others := p.modernListen(t, ctx, url, "alice")
 	for name, stream := range streams {
 		if _, err := io.Copy(io.Discard, stream.Body); stream.StatusCode != 200 || err != nil {
@@ -491,10 +503,13 @@ func TestExpiredToken_EndsStreamsAndFinishesCalls(t *testing.T) {
 		}
 	}
 	close(release)
-	for range 2 {
+	for range 4 {
 		if body := <-answers; !strings.Contains(body, "done") {
 			t.Errorf("call that was running when its token expired: %s, want its result", body)
 		}
+	}
+	if got := (&taskClient{tb: t, url: url, token: p.tokens["later"]}).wait(task); got.Status != "completed" {
+		t.Errorf("task that was running when its token expired: %+v, want its result", got)
 	}
 	p.remove(t, "alice")
 	if _, err := io.Copy(io.Discard, others.Body); ctx.Err() != nil || err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {

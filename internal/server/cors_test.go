@@ -92,6 +92,9 @@ func TestHosts(t *testing.T) {
 	}{
 		{plain, "localhost", 200}, {plain, "LocalHost:8775", 200}, {plain, "127.0.0.1:1", 200}, {plain, "[::1]:1", 200}, {plain, "127.9.9.9", 200},
 		{plain, "box.example", 403}, {plain, "localhost.evil.example", 403}, {plain, "127.0.0.1.evil.example:80", 403}, {plain, "evil.example:8775", 403},
+		// Any address is a name of the server beyond loopback only. 0.0.0.0 and [::] are no loopback
+		// addresses, although browsers may reach this machine by them.
+		{plain, "192.0.2.1", 403}, {plain, "192.0.2.1:8775", 403}, {plain, "[2001:db8::1]:8775", 403}, {plain, "0.0.0.0:8775", 403}, {plain, "[::]:8775", 403},
 		{listed, "localhost:8775", 200}, {listed, "box.example", 200}, {listed, "BOX.example:9", 200}, {listed, "other.example:8443", 200}, {listed, "[fd00::1]:80", 200},
 		{listed, "other.example", 403}, {listed, "other.example:80", 403}, {listed, "a.box.example", 403}, {listed, "[fd00::2]:80", 403},
 	} {

@@ -124,8 +124,13 @@ func TestIssuer(t *testing.T) {
 	if res, body := ask(good, toolCall(7, "run_code", `{"code":"1"}`)); res.StatusCode != 403 || !strings.Contains(res.Header.Get("WWW-Authenticate"), "resource_metadata=") {
 		t.Errorf("read may not run: %d %v %s", res.StatusCode, res.Header, body)
 	}
-	if res, body := ask(sign(nil), list); res.StatusCode != 403 {
-		t.Errorf("without a scope: %d %s", res.StatusCode, body)
+	// A token without scopes hears which one to request before its message is read: the one for all tools.
+	for _, message := range []string{list, toolCall(7, "run_code", `{"code":"1"}`), "[" + list + "]", ping, initBody} {
+		res, body := ask(sign(nil), message)
+		challenge := res.Header.Get("WWW-Authenticate")
+		if res.StatusCode != 403 || !strings.Contains(challenge, `error="insufficient_scope"`) || !strings.Contains(challenge, `scope="glovebox:use"`) {
+			t.Errorf("%s without a scope: %d %q %s", message, res.StatusCode, challenge, body)
+		}
 	}
 	for reason, claims := range map[string]map[string]any{
 		"meant for another service": {"aud": "mail"}, "expired": {"exp": 1}, "printable ASCII": {"sub": "a\nb"},

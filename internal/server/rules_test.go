@@ -433,6 +433,10 @@ func TestHost_BeyondLoopback(t *testing.T) {
 		{"boxes.example:80", func(o *Options) { o.AllowedHosts = []string{"boxes.example"} }, 200},
 		{"192.0.2.1", func(o *Options) { o.AllowedHosts = []string{"boxes.example"} }, 403},
 		{"boxes.example", func(o *Options) { o.Auth = newPeople(t).v }, 401}, // a page has no token
+		// A list is one with tokens too. A listed name gets as far as the token, which the request lacks.
+		{"evil.example", func(o *Options) { o.Auth, o.AllowedHosts = newPeople(t).v, []string{"boxes.example"} }, 403},
+		{"192.0.2.1:8775", func(o *Options) { o.Auth, o.AllowedHosts = newPeople(t).v, []string{"boxes.example"} }, 403},
+		{"boxes.example:8775", func(o *Options) { o.Auth, o.AllowedHosts = newPeople(t).v, []string{"boxes.example"} }, 401},
 	} {
 		opts := Options{}
 		opts.Tools.Boxes = box.New(box.DefaultConfig(), box.Parts{})
