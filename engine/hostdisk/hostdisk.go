@@ -60,6 +60,10 @@ type Engine interface {
 	// Reclaimable returns, by id, how many bytes of room the end of each guest of this process
 	// would free.
 	Reclaimable() map[string]int64
+	// Borrowed returns, by id, how many bytes each guest of this process has written beyond
+	// Policy.Guaranteed of its limit, the files that it started with included. Guests that have
+	// written no more are missing.
+	Borrowed() map[string]int64
 	// Unreserve gives up what is reserved for the guests of this process, which are all
 	// about to end, so that their snapshots can take it.
 	Unreserve()
@@ -74,4 +78,6 @@ type Use struct {
 	// Room is left for further guests. If it is negative, a guest that writes more
 	// than its guarantee ends.
 	Room int64
+	// Guaranteed is that of the Policy.
+	Guaranteed float64
 }

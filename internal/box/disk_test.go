@@ -88,6 +88,7 @@ func (e diskEngine) Unwrap() engine.Engine { return e.meter }
 
 func (e diskEngine) Disk() (hostdisk.Use, error) { return hostdisk.Use{}, nil }
 func (e diskEngine) Unreserve()                  {}
+func (e diskEngine) Borrowed() map[string]int64  { return nil }
 
 func (e diskEngine) Reclaimable() map[string]int64 {
 	held := map[string]int64{}

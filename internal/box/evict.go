@@ -16,7 +16,8 @@ import (
 // has no room for a new box, hostVictimLocked when the host is short of memory.
 // lifecycle.admitLocked evicts at a limit, lifecycle.makeMachine for the disk (evictForDisk) and
 // maintainer for the host's memory (evictForHost), all by lifecycle.unloadLocked. Another owner's
-// box is only ever evicted if it can be hibernated. snapshot/space.go evicts records on disk.
+// box is only ever evicted if it can be hibernated. borrowed.go ends boxes that have written more than
+// their share of the disk; snapshot/space.go evicts records on disk.
 
 // diskEvictWait bounds the wait for boxes that are evicted for disk space: a box that
 // cannot be written in that time makes no room.
@@ -168,6 +169,12 @@ func (l *lifecycle) evictForDisk(ctx context.Context, b *Box, cause error) bool 
 	ctx, cancel := context.WithTimeout(ctx, diskEvictWait)
 	defer cancel()
 	leaving := l.takeDiskVictims(b, cause)
+	return len(leaving) > 0 && allLeft(ctx, leaving)
+}
+
+// allLeft waits for boxes that are leaving memory, and reports whether all have left, or stayed,
+// before ctx ended.
+func allLeft(ctx context.Context, leaving []<-chan struct{}) bool {
 	for _, left := range leaving {
 		select {
 		case <-left:
@@ -175,7 +182,7 @@ func (l *lifecycle) evictForDisk(ctx context.Context, b *Box, cause error) bool 
 			return false
 		}
 	}
-	return len(leaving) > 0
+	return true
 }
 
 // takeDiskVictims begins to evict idle boxes so that the disk has room for b. It returns a
@@ -238,7 +245,13 @@ func (r *registry) planDiskLocked(b *Box, full *hostdisk.FullError, reclaimable 
 		has[v.key.owner] -= int(reclaimable[v.guestID])
 		missing -= reclaimable[v.guestID]
 	}
-	return slices.DeleteFunc(victims, func(v *Box) bool { // what the last one has made superfluous
+	return needed(victims, missing, reclaimable)
+}
+
+// needed returns the victims without those that the last one has made superfluous. missing is what
+// is missing after the end of all: nothing, or less.
+func needed(victims []*Box, missing int64, reclaimable map[string]int64) []*Box {
+	return slices.DeleteFunc(victims, func(v *Box) bool {
 		if missing+reclaimable[v.guestID] > 0 {
 			return false
 		}

@@ -169,6 +169,7 @@ func (l *lifecycle) makeMachine(ctx context.Context, op string, b, replaced *Box
 	if err := l.awaitRoom(ctx, op, b, replaced); err != nil {
 		return startedMachine{lease: b.origin.record}, err
 	}
+	var claimed diskClaim
 	for evictions := 0; ; {
 		made, err := l.machines.make(ctx, b)
 		switch {
@@ -177,6 +178,7 @@ func (l *lifecycle) makeMachine(ctx context.Context, op string, b, replaced *Box
 		case l.trimPool(ctx):
 		case evictions < diskEvictions && l.evictForDisk(ctx, b, err):
 			evictions++
+		case l.claimBorrowed(ctx, b, err, &claimed):
 		default:
 			return made, err
 		}
@@ -239,6 +241,9 @@ func (l *lifecycle) publishLocked(b *Box, made startedMachine) {
 	l.wg.Go(func() { l.watchAgent(b) })
 }
 
+// endedForDisk begins the detail of ReasonDisk.
+const endedForDisk = "it wrote more than the server's disk has room for"
+
 // watchGuest ends the box when its guest has ended by itself.
 func (l *lifecycle) watchGuest(b *Box) {
 	ctx, cancel := context.WithCancel(l.base)
@@ -261,7 +266,7 @@ func (l *lifecycle) watchGuest(b *Box) {
 	case engine.ExitOOM:
 		reason, detail = ReasonOOM, fmt.Sprintf("it used more than the %d MB of its flavor '%s'", b.flavor.Limits().MemoryMB, b.flavor)
 	case engine.ExitDisk:
-		reason, detail = ReasonDisk, "it wrote more than the server's disk has room for"
+		reason, detail = ReasonDisk, endedForDisk
 	case engine.ExitExited:
 		reason, detail = ReasonExited, fmt.Sprintf("its agent ended with code %d", exit.Code)
 	case engine.ExitDestroyed:

@@ -169,22 +169,27 @@ func newSnapFixture(t *testing.T, change func(*Config)) (*fixture, *snapEngine) 
 func newSnapFixtureWith(t *testing.T, change func(*Config), with func(*snapshot.Config)) (*fixture, *snapEngine) {
 	t.Helper()
 	var snaps *snapEngine
-	f := newFixtureWith(t, change, func(f *fixture, parts *Parts) {
-		store := snapshot.Config{
-			Dir: filepath.Join(t.TempDir(), "snapshots"), MaxBytes: 1 << 30, Now: f.clock.Now,
-		}
-		with(&store)
-		var err error
-		parts.Snapshots, err = snapshot.Open(store)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { parts.Snapshots.Close() })
-		snaps = &snapEngine{Engine: parts.Machines.Engine}
-		parts.Machines.Engine = snaps
-		parts.Scratch = []string{t.TempDir()}
-	})
+	f := newFixtureWith(t, change, func(f *fixture, parts *Parts) { snaps = addSnapshots(t, f, parts, with) })
 	return f, snaps
+}
+
+// addSnapshots gives parts a store, and their engine snapshots.
+func addSnapshots(t *testing.T, f *fixture, parts *Parts, with func(*snapshot.Config)) *snapEngine {
+	t.Helper()
+	store := snapshot.Config{
+		Dir: filepath.Join(t.TempDir(), "snapshots"), MaxBytes: 1 << 30, Now: f.clock.Now,
+	}
+	with(&store)
+	var err error
+	parts.Snapshots, err = snapshot.Open(store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { parts.Snapshots.Close() })
+	snaps := &snapEngine{Engine: parts.Machines.Engine}
+	parts.Machines.Engine = snaps
+	parts.Scratch = []string{t.TempDir()}
+	return snaps
 }
 
 // history notes the transitions of all boxes and checks each state's invariants.

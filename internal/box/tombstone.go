@@ -19,7 +19,7 @@ const (
 	ReasonIdle     Reason = "idle"     // unused for the idle timeout
 	ReasonEvicted  Reason = "evicted"  // it made room for another one
 	ReasonOOM      Reason = "oom"      // it went over its memory limit
-	ReasonDisk     Reason = "disk"     // the host's disk was nearly full and it wrote on
+	ReasonDisk     Reason = "disk"     // it had written beyond its guarantee, and the host's disk was nearly full
 	ReasonCrashed  Reason = "crashed"  // the isolation or the agent failed
 	ReasonExited   Reason = "exited"   // the agent returned
 	ReasonShutdown Reason = "shutdown" // the server closed

@@ -16,7 +16,7 @@ func TestSettings_ReachTheLimits(t *testing.T) {
 		Endpoint: "/x", CORS: true, AllowedOrigins: []string{"https://a.example"}, AllowedHosts: []string{"b.example"}, PublicURL: "https://c.example/mcp", BehindProxy: true,
 		DrainTimeout: 2 * time.Second, MCPSessionTimeout: 3 * time.Second, MaxBodyMB: 5, MaxConnections: 7, MaxStreams: 22, MaxCalls: 26, MaxMCPSessions: 17, OwnerMaxCalls: 19,
 		TokensFile: "tokens.toml", OIDCIssuers: []string{"https://issuer.example"}, OIDCAudiences: []string{"aud"}, OIDCSubjectClaim: "email", OIDCScopeClaim: "perms", OIDCRequireScopes: true,
-		EgressPins: []string{"a.example=10.1.2.3"}, EgressMaxConnections: 67, EgressMaxMBPerMinute: 71, SnapshotDiskMB: 73, OwnerSnapshotMB: 79, DiskReserveMB: 83, HibernateMaxAge: 89 * time.Hour,
+		EgressPins: []string{"a.example=10.1.2.3"}, EgressMaxConnections: 67, EgressMaxMBPerMinute: 71, SnapshotDiskMB: 73, OwnerSnapshotMB: 79, DiskReserveMB: 83, DiskGuarantee: 97, HibernateMaxAge: 89 * time.Hour,
 		MaxSessions: 29, MaxContexts: 31, MaxTotalMemoryMB: 37, OwnerMaxBoxes: 41, OwnerMaxMemoryMB: 43, SessionTimeout: 47 * time.Second, MaxSnapshots: 53,
 	}
 	o := frontOptions(cfg, &security{rate: 59, burst: 61})
@@ -64,6 +64,7 @@ func TestSettings_ReachTheLimits(t *testing.T) {
 		"snapshot-disk-mb":             sn.MaxBytes == 73<<20,
 		"owner-snapshot-mb":            sn.MaxSaved == 79<<20,
 		"disk-reserve-mb":              sn.MinFree == 83<<20,
+		"disk-guarantee":               (&host{}).diskPolicy(cfg).Guaranteed == 0.97,
 		"hibernate-max-age":            sn.MaxAge == 89*time.Hour,
 		"time that a disk may be full": sn.DiskGrace == 5*time.Minute, // constant
 	} {

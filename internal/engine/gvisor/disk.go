@@ -212,7 +212,7 @@ func (d *disk) measureLocked() (u hostdisk.Use, err error) {
 	if err := d.publishLocked(); err != nil {
 		return u, err
 	}
-	u.Reserved = d.published
+	u.Reserved, u.Guaranteed = d.published, d.policy.Guaranteed
 	parent := filepath.Dir(d.own)
 	entries, err := os.ReadDir(parent)
 	if err != nil {
@@ -388,6 +388,23 @@ func (d *disk) reclaimable() map[string]int64 {
 		}
 	}
 	return held
+}
+
+// borrowed returns, by guest, how many bytes it has written beyond its part; see quota.over.
+func (d *disk) borrowed() map[string]int64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	beyond := make(map[string]int64)
+	for q := range d.quotas {
+		if q.guest == nil {
+			continue
+		}
+		q.used = fileBytes(q.file)
+		if over := q.over(); over > 0 {
+			beyond[q.guest.id] = over
+		}
+	}
+	return beyond
 }
 
 // unreserve gives up what is reserved for the guests of this instance.

@@ -399,6 +399,39 @@ func TestDisk_Held(t *testing.T) {
 	}
 }
 
+// TestDisk_Borrowed: a guest has borrowed what it has written beyond its part, which does not grow
+// with the files that it started with; within the part, it has borrowed nothing.
+func TestDisk_Borrowed(t *testing.T) {
+	e := openDisk(t, smallDisk(t, "384m"), hostdisk.Policy{Guaranteed: 0.25, Reserve: 16 << 20})
+	spec := newSpec(t)
+	spec.Limits.DiskMB = 160 // of which 40 MiB are guaranteed
+	small, large := create(t, e, "small", spec), create(t, e, "large", spec)
+	small.ask(t, "shu head -c 30000000 /dev/zero > /tmp/file")
+	large.ask(t, "shu head -c 90000000 /dev/urandom > /tmp/file")
+	want := func(when, id string) {
+		t.Helper()
+		borrowed := e.Borrowed()
+		if got := borrowed[id]; len(borrowed) != 1 || got < 90_000_000-40<<20 || got > 100_000_000-40<<20 {
+			t.Errorf("%s: got %v, want about %d bytes of %q alone", when, borrowed, 90_000_000-40<<20, id)
+		}
+	}
+	want("at once", "large") // without a look
+	if got := diskUse(t, e).Guaranteed; got != 0.25 {
+		t.Errorf("a share of %v is guaranteed, want that of the policy", got)
+	}
+	snapshot := snapshotOf(t, e, large)
+	if err := large.Destroy(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := e.Borrowed(); len(got) != 0 {
+		t.Errorf("after its end: %v", got)
+	}
+	restore(t, e, "again", spec, snapshot)
+	// The sentry may load the last pages of the guest's files after the restore.
+	polltest.Soon(10*time.Second, func() bool { return e.Borrowed()["again"] >= 90_000_000-40<<20 })
+	want("restored", "again")
+}
+
 // TestDisk_SnapshotsLeaveReservations: a snapshot on the disk of the guests leaves their
 // guaranteed parts free, and a restored guest needs room for its files.
 func TestDisk_SnapshotsLeaveReservations(t *testing.T) {

@@ -257,6 +257,9 @@ func (e *Engine) Disk() (hostdisk.Use, error) { return e.disk.use() }
 // Reclaimable returns how much disk space the end of each guest would free. See hostdisk.Engine.
 func (e *Engine) Reclaimable() map[string]int64 { return e.disk.reclaimable() }
 
+// Borrowed returns how much each guest has written beyond its guarantee. See hostdisk.Engine.
+func (e *Engine) Borrowed() map[string]int64 { return e.disk.borrowed() }
+
 // Unreserve gives up the reservations of disk space. See hostdisk.Engine.
 func (e *Engine) Unreserve() { e.disk.unreserve() }
 
