@@ -26,13 +26,14 @@ func openConnections(s *Server) int {
 	return open
 }
 
-// idleConnections returns how many established connections carry no request.
+// establishedConnections returns how many connections are established.
 func establishedConnections(s *Server) int {
 	s.connections.mu.Lock()
 	defer s.connections.mu.Unlock()
 	return s.connections.established
 }
 
+// idleConnections returns how many established connections carry no request.
 func idleConnections(s *Server) int {
 	s.connections.mu.Lock()
 	defer s.connections.mu.Unlock()
