@@ -14,6 +14,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/box"
 	"github.com/glovebox-dev/glovebox/internal/logkey"
 	"github.com/glovebox-dev/glovebox/internal/server/auth"
+	"github.com/glovebox-dev/glovebox/internal/server/tasks"
 	"github.com/glovebox-dev/glovebox/internal/server/tools"
 )
 
@@ -76,7 +77,7 @@ func (s *Server) authorize(next mcp.MethodHandler) mcp.MethodHandler {
 			}
 		}
 		if !c.has(auth.Use) {
-			ctx = tools.OnlyReads(ctx)
+			ctx = tasks.OnlyReads(tools.OnlyReads(ctx))
 		}
 		ctx, release := c.bound(ctx, method == methodListen)
 		defer release()

@@ -275,6 +275,41 @@ func TestTasks_FinishAtShutdown(t *testing.T) {
 	}
 }
 
+// TestReadToken_LeavesResultOfTask: a read token sees what a task came to, and the task is still
+// that of its client: a stopping server waits for the client to fetch the result.
+func TestReadToken_LeavesResultOfTask(t *testing.T) {
+	p := newPeople(t)
+	release, started := make(chan struct{}), make(chan struct{}, 1)
+	s, url := serve(t, p.options(func(o *Options) {
+		o.Limits.Tasks.AnswerWait = time.Millisecond
+		o.Limits.Tasks.Poll = time.Minute // the client, which has not polled yet, is about to
+		o.Extend.Tools = slowTask(release, started)
+	}))
+	alice := &taskClient{tb: t, url: url, token: p.tokens["alice"]}
+	reader := &taskClient{tb: t, url: url, token: p.tokens["reader"]} // alice's as well
+	id := alice.call("slow", "{}").TaskID
+	<-started
+	release <- struct{}{}
+	if got := reader.wait(id); got.Status != "completed" || got.Result == nil {
+		t.Fatalf("a read token: got %+v", got)
+	}
+	waits := func(limit time.Duration) bool {
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		s.tasks.Linger(ctx)
+		return ctx.Err() != nil
+	}
+	if !waits(300 * time.Millisecond) {
+		t.Error("a stop would not wait for the client, since a read token has seen the result")
+	}
+	if _, got, _ := alice.about("tasks/get", id); got.Status != "completed" || got.Result == nil {
+		t.Errorf("the client: got %+v", got)
+	}
+	if waits(time.Minute) {
+		t.Error("a stop would wait for a client that has the result")
+	}
+}
+
 // TestTasks_OverStdio: tasks work over stdio and end with the client.
 func TestTasks_OverStdio(t *testing.T) {
 	started := make(chan struct{}, 1)

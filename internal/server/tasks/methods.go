@@ -146,8 +146,29 @@ func (s *Tasks) Serve(next mcp.MethodHandler) mcp.MethodHandler {
 		if t == nil {
 			return nil, s.unknown(r.Params.TaskID)
 		}
-		t.asked = time.Now()
+		if ctx.Value(onlyReadsKey{}) == nil {
+			t.asked = time.Now()
+			if method == get {
+				t.tellLocked()
+			}
+		}
 		return serve(t, r.Params)
+	}
+}
+
+type onlyReadsKey struct{}
+
+// OnlyReads returns a context for requests of callers who may not run code, and so are not the
+// client of a task: a result that they have seen is still kept for it.
+func OnlyReads(ctx context.Context) context.Context {
+	return context.WithValue(ctx, onlyReadsKey{}, true)
+}
+
+// tellLocked notes that the client of a task gets to know its state.
+func (t *task) tellLocked() {
+	if t.status.final() && !t.wasTold {
+		t.wasTold = true
+		close(t.delivered)
 	}
 }
 
@@ -163,10 +184,6 @@ func (s *Tasks) getLocked(t *task, _ *Params) (mcp.Result, error) {
 		d.Error = t.fault
 	case statusInputRequired:
 		d.InputRequests = maps.Clone(t.requests) // encoded when the lock is gone
-	}
-	if t.status.final() && !t.wasTold {
-		t.wasTold = true
-		close(t.delivered)
 	}
 	return d, nil
 }

@@ -607,6 +607,58 @@ func TestLinger_WaitsForPollers(t *testing.T) {
 	})
 }
 
+// TestGet_OnlyReads: a caller who only reads sees the result of a task and changes nothing for its
+// client: a stop still waits for the client, and not for the reader, and results that the client
+// has make room before those that only a reader has seen.
+func TestGet_OnlyReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const size = 1800 // two results are kept
+		h := newHost(t, Limits{ResultsKept: 4000}, Policy{}, after(time.Minute, says(strings.Repeat("x", size)), nil))
+		read := func(id string, want status) {
+			t.Helper()
+			synctest.Wait()
+			p := &Params{TaskID: id}
+			p.Meta = meta("2026-07-28", knows)
+			res, err := h.serve(OnlyReads(t.Context()), get, &mcp.ServerRequest[*Params]{
+				Params: p, Extra: &mcp.RequestExtra{TokenInfo: &auth.TokenInfo{UserID: "a"}},
+			})
+			d, ok := res.(*description)
+			if err != nil || !ok || d.Status != want || want == statusCompleted && len(d.Result) < size {
+				t.Fatalf("a reader got %+v, %v; want a task that is %s", res, err, want)
+			}
+		}
+		linger := func() time.Duration {
+			start := time.Now()
+			h.Linger(t.Context())
+			return time.Since(start)
+		}
+		first := h.begin("a")
+		time.Sleep(58 * time.Second)
+		h.want("a", first, statusWorking)
+		time.Sleep(2 * time.Second)
+		read(first, statusCompleted)
+		if d := linger(); d != 2*time.Second {
+			t.Errorf("a stop waited %v for a client whose result a reader has seen, want two poll intervals", d)
+		}
+
+		second := h.begin("a")
+		time.Sleep(58 * time.Second)
+		read(second, statusWorking)
+		time.Sleep(2 * time.Second)
+		if d := linger(); d != 0 {
+			t.Errorf("a stop waited %v for a reader", d)
+		}
+
+		h.want("a", second, statusCompleted)
+		h.begin("a")
+		time.Sleep(time.Minute)
+		read(first, statusCompleted)
+		if d := h.want("a", second, statusCompleted); len(d.Result) >= size {
+			t.Error("the result that the client has did not make room")
+		}
+	})
+}
+
 func TestCheckHeaders(t *testing.T) {
 	for _, c := range []struct {
 		method, header, params string
