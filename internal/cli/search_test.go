@@ -16,6 +16,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/perplexity/perplexitytest"
+	"github.com/glovebox-dev/glovebox/internal/server/auth"
 )
 
 // The key of the search API is in no answer, page, log, audit line or recording, and not
@@ -76,6 +77,67 @@ func TestSearch_KeyIsNowhere(t *testing.T) {
 		if strings.Contains(text, perplexitytest.Key) {
 			t.Errorf("%s has the key: %s", what, text)
 		}
+	}
+}
+
+// A read token does not search the web: the API, which is billed, gets no request.
+func TestSearch_ReadToken(t *testing.T) {
+	api := perplexitytest.New(t)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "tokens.toml")
+	secrets := map[auth.Scope]string{auth.Read: "", auth.Use: ""}
+	for scope := range secrets {
+		secret, token, err := auth.NewToken("alice", time.Time{}, auth.Scopes{scope})
+		if err == nil {
+			err = auth.AddToken(file, &token)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		secrets[scope] = secret
+	}
+	env := append(os.Environ(), "PERPLEXITY_API_KEY="+perplexitytest.Key, "PERPLEXITY_BASE_URL="+api.URL)
+	s := launch(t, endpoint, func(cmd *exec.Cmd) { cmd.Env = env },
+		"glovebox", "serve", "--port", "0", "--pool-size", "0", "--preload", "none", "--state-dir", filepath.Join(dir, "state"), "--toolset", "all", "--tokens-file", file)
+	reads, uses := s.as(t, secrets[auth.Read]), s.as(t, secrets[auth.Use])
+	list, err := uses.c.ListTools(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, tool := range list.Tools {
+		if !strings.HasPrefix(tool.Name, "perplexity_") {
+			continue
+		}
+		found++
+		schema, err := json.Marshal(tool.InputSchema)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := args{"query": "q"}
+		switch {
+		case strings.Contains(string(schema), `"messages"`):
+			a = args{"messages": []any{args{"role": "user", "content": "q"}}}
+		case strings.Contains(string(schema), `"topic"`):
+			a = args{"topic": "q"}
+		}
+		before := len(api.Requests())
+		if _, _, text, err := reads.call(t.Context(), tool.Name, a); err == nil || !strings.Contains(err.Error(), "scope") {
+			t.Errorf("%s with a read token: got %s, %v", tool.Name, text, err)
+		}
+		if n := len(api.Requests()) - before; n != 0 {
+			t.Errorf("%s with a read token: the API got %d requests", tool.Name, n)
+		}
+		uses.must(tool.Name, a)
+		if n := len(api.Requests()) - before; n == 0 {
+			t.Errorf("%s with a use token: the API got no request", tool.Name)
+		}
+	}
+	if found != 8 {
+		t.Errorf("%d tools search the web, want 8", found)
+	}
+	if reads.must("list_contexts", nil)["contexts"] == nil {
+		t.Error("a read token lists no contexts")
 	}
 }
 

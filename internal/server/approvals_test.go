@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -627,9 +628,7 @@ type taskReply struct {
 // postTask makes a request of a client that declares tasks.
 func postTask(t *testing.T, url string, id int, method, name, params string) (result taskReply) {
 	t.Helper()
-	const caps = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"elicitation":{},"extensions":{"io.modelcontextprotocol/tasks":{}}}}`
-	h := header{"Accept": "application/json, text/event-stream", headerVersion: "2026-07-28", headerMethod: method, headerName: name}
-	_, body := do(t, "POST", url, h, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":{%s,%s}}`, id, method, params, caps))
+	_, body := sendTask(t, url, nil, id, method, name, params)
 	r := parse(t, body)
 	if r.Error != nil {
 		t.Fatalf("%s: %s", method, body)
@@ -638,6 +637,16 @@ func postTask(t *testing.T, url string, id int, method, name, params string) (re
 		t.Fatal(err)
 	}
 	return result
+}
+
+// sendTask is postTask with further headers, for a request that may be refused.
+func sendTask(t *testing.T, url string, more header, id int, method, name, params string) (status int, body string) {
+	t.Helper()
+	const caps = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"elicitation":{},"extensions":{"io.modelcontextprotocol/tasks":{}}}}`
+	h := header{"Accept": "application/json, text/event-stream", headerVersion: "2026-07-28", headerMethod: method, headerName: name}
+	maps.Copy(h, more)
+	res, body := do(t, "POST", url, h, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":{%s,%s}}`, id, method, params, caps))
+	return res.StatusCode, body
 }
 
 // TestApprovals_ends checks that a program that waits for approval without a request ends
@@ -715,5 +724,100 @@ func TestApprovals_task(t *testing.T) {
 	answer(second, "deny")
 	if result := next(second); !strings.Contains(result, "write done") || !strings.Contains(result, "the user denied this call") || len(d.called()) > 0 {
 		t.Errorf("got %s", result)
+	}
+}
+
+// TestApprovals_readToken checks that a read token does not answer the question of a task that a
+// use token of the owner began, which then still waits for the answer of that token.
+func TestApprovals_readToken(t *testing.T) {
+	d, _, change := withApprovals(t, approval.Options{})
+	p := newPeople(t)
+	_, url := serve(t, p.options(change))
+	n := 0
+	send := func(who, method, name, params string) (int, string) {
+		t.Helper()
+		n++
+		return sendTask(t, url, p.as(who), n, method, name, params)
+	}
+	result := func(body string) (got taskReply) {
+		t.Helper()
+		if err := json.Unmarshal(parse(t, body).Result, &got); err != nil {
+			t.Fatalf("%v: %s", err, body)
+		}
+		return got
+	}
+	_, body := send("alice", "tools/call", "execute_code", `"name":"execute_code","arguments":{"code":"print(tools.diary.write())"}`)
+	id := result(body).TaskID
+	if id == "" {
+		t.Fatalf("got %s", body)
+	}
+	// state returns what the task is and what it asks.
+	state := func() (status, key string) {
+		t.Helper()
+		_, body := send("alice", "tasks/get", id, `"taskId":"`+id+`"`)
+		got := result(body)
+		for k := range got.InputRequests {
+			key = k
+		}
+		return got.Status, key
+	}
+	key := ""
+	eventually(t, "the task asks", func() bool {
+		_, key = state()
+		return key != ""
+	})
+	answer := `"taskId":"` + id + `","inputResponses":{"` + key + `":{"action":"accept","content":{"call_1":"once"}}}`
+	if status, body := send("reader", "tasks/update", id, answer); status != 403 || !strings.Contains(body, "scope") {
+		t.Errorf("the answer of a read token: got %d %s", status, body)
+	}
+	if status, still := state(); status != "input_required" || still != key {
+		t.Errorf("after the answer of a read token the task is %s and asks %q, want %q", status, still, key)
+	}
+	if calls := d.called(); len(calls) > 0 {
+		t.Errorf("calls %q", calls)
+	}
+	if status, body := send("second", "tasks/update", id, answer); status != 200 {
+		t.Errorf("the answer of another use token: got %d %s", status, body)
+	}
+	eventually(t, "the task ends", func() bool {
+		status, _ := state()
+		return status == "completed"
+	})
+	if calls := d.called(); !slices.Equal(calls, []string{"write {}"}) {
+		t.Errorf("calls %q", calls)
+	}
+}
+
+// TestApprovals_otherClients checks that a question goes to the client whose request runs the code,
+// and not to another one of the same owner that is connected, has the same box and would approve.
+func TestApprovals_otherClients(t *testing.T) {
+	d, _, change := withApprovals(t, approval.Options{})
+	p := newPeople(t)
+	_, url := serve(t, p.options(change))
+	for _, version := range []string{"2025-11-25", "2026-07-28"} {
+		denies, approves := &asker{decisions: []string{"deny"}}, &asker{decisions: []string{"once"}}
+		first := connect(t, p.transport("alice", url), version, denies.options())
+		second := connect(t, p.transport("second", url), version, approves.options()) // alice's as well
+		for _, tc := range []struct {
+			name         string
+			cs           *mcp.ClientSession
+			asked, other *asker
+			want         string
+			calls        []string
+		}{
+			{"the one that denies", first, denies, approves, "denied\n", nil},
+			{"the one that approves", second, approves, denies, "write done\n", []string{"write {}"}},
+			{"the one that denies, again", first, denies, approves, "denied\n", nil},
+		} {
+			if m, said := must(t, tc.cs, "execute_code", args{"code": attempt + "attempt('write')", "session_id": "shared"}); m["stdout"] != tc.want {
+				t.Errorf("%s: %s: got %s, want %q", version, tc.name, said, tc.want)
+			}
+			if calls := d.called(); !slices.Equal(calls, tc.calls) {
+				t.Errorf("%s: %s: calls %q, want %q", version, tc.name, calls, tc.calls)
+			}
+			if own, other := tc.asked.questions(), tc.other.questions(); own != 1 || other != 0 {
+				t.Errorf("%s: %s was asked %d times, and the other one %d times", version, tc.name, own, other)
+			}
+		}
 	}
 }

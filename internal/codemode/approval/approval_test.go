@@ -791,6 +791,52 @@ func TestVersion(t *testing.T) {
 	})
 }
 
+// TestServerAndTool checks that a decision on a call counts neither for a tool of that name of
+// another server, with the same version and arguments, nor for another tool of the server.
+func TestServerAndTool(t *testing.T) {
+	requests := func(w *world, all ...string) func(context.Context) (*mcp.CallToolResult, error) {
+		return func(ctx context.Context) (*mcp.CallToolResult, error) {
+			var went []string
+			for _, name := range all {
+				server, tool, _ := strings.Cut(name, ".")
+				r := request(tool, `{"a":1}`)
+				r.Server = server
+				ok, err := w.Approve(ctx, r)
+				went = append(went, fmt.Sprint(ok, err))
+			}
+			return textResult(strings.Join(went, " ")), nil
+		}
+	}
+	for d, want := range map[Decision]string{
+		AllowRun:    "true <nil> true <nil> false <nil> false <nil>",
+		AllowAlways: "true <nil> true <nil> false <nil> false <nil>",
+		Deny:        "false <nil> false <nil> true <nil> true <nil>",
+	} {
+		opposite := AllowOnce
+		if d != Deny {
+			opposite = Deny
+		}
+		o := Options{Store: &Store{Dir: t.TempDir()}}
+		test(t, o, func(t *testing.T, w *world) {
+			p := &person{answers: []*mcp.ElicitResult{accept(d), accept(opposite), accept(opposite)}}
+			res, err := w.Serve(t.Context(), p.caller(), requests(w, "s.write", "s.write", "other.write", "s.delete"))
+			if got := textOf(t, res, err); got != want || len(p.asked) != 3 {
+				t.Errorf("%s: got %q, asked %q, want %q", d, got, p.asked, want)
+			}
+		})
+		if d != AllowAlways {
+			continue
+		}
+		test(t, o, func(t *testing.T, w *world) { // what is remembered, after a restart
+			p := &person{answers: []*mcp.ElicitResult{accept(Deny), accept(Deny)}}
+			res, err := w.Serve(t.Context(), p.caller(), requests(w, "s.write", "other.write", "s.delete"))
+			if got := textOf(t, res, err); got != "true <nil> false <nil> false <nil>" || len(p.asked) != 2 {
+				t.Errorf("after a restart: got %q, asked %q", got, p.asked)
+			}
+		})
+	}
+}
+
 // TestStore_bounded checks that the oldest approvals of an owner make room.
 func TestStore_bounded(t *testing.T) {
 	s := &Store{Dir: t.TempDir()}
