@@ -160,8 +160,9 @@ func (l *lendingFixture) wantNoneEnded(t *testing.T, owner Owner, want SessionOp
 	}
 }
 
-// TestBorrowed_YieldsToGuarantee: a busy box that has written beyond its guarantee ends when another
-// owner's box, new or hibernated, has no room for its own, and its owner is told why.
+// TestBorrowed_YieldsToGuarantee: a start ends the busy box of another owner that has written beyond
+// its guarantee, if the disk has no room for the guarantee of the new or woken box. The next call on
+// the ended box returns the reason.
 func TestBorrowed_YieldsToGuarantee(t *testing.T) {
 	for _, hibernated := range []bool{false, true} {
 		t.Run(fmt.Sprintf("hibernated=%t", hibernated), func(t *testing.T) {
@@ -195,7 +196,7 @@ func TestBorrowed_YieldsToGuarantee(t *testing.T) {
 			const want = "it wrote more than the server's disk has room for (it had written 250 MiB, of which 102 MiB were guaranteed, " +
 				"when the disk had no room for the guaranteed space of another box)"
 			if hold.Lost.Detail != want {
-				t.Errorf("alice is told %q, want %q", hold.Lost.Detail, want)
+				t.Errorf("the next call returns the reason %q, want %q", hold.Lost.Detail, want)
 			}
 			f.wantIDs(t, "bob", "b")
 		})

@@ -100,7 +100,7 @@ func TestRollBack_OneAtATime(t *testing.T) {
 	wantOut(t, f.session(t, "alice", "busy"), "1+1", "2\n")
 }
 
-// The fork of a box that is being rolled back says so, and is no fault of the server.
+// Fork of a box that is being rolled back returns CodeBusy, not CodeStartFailed.
 func TestFork_OfBoxThatIsRolledBack(t *testing.T) {
 	f, _ := newSnapFixture(t, func(c *Config) { c.PauseAfter = 0 })
 	saved := f.snapshotOf(t, "alice", FlavorSmall)

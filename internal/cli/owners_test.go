@@ -353,7 +353,7 @@ func TestOwners_EverythingFromBeforeTokens(t *testing.T) {
 // neverOf returns ids that never existed, of the form of others.
 func neverOf(x things) things {
 	return things{
-		session: "nobody-work", name: "nobody name", snapshotName: "nobody state",
+		session: "unused-work", name: "unused name", snapshotName: "unused state",
 		context:  "ctx-00000000-0000-4000-8000-000000000000",
 		snapshot: flip(x.snapshot), sessionSnapshot: flip(x.sessionSnapshot),
 	}

@@ -21,7 +21,7 @@ type Key struct {
 type Load struct {
 	Requests int
 	Bytes    int64 // of answers, before compression
-	Examined int   // objects that lists looked at, whether they were selected or not
+	Examined int   // objects that lists compared with their selector
 	Events   int   // of watches
 }
 

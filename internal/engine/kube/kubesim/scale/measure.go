@@ -102,7 +102,7 @@ func (s *sim) quiet(ctx context.Context) error {
 			return nil
 		}
 		if last = now; time.Now().After(deadline) {
-			return errors.New("wait for the watches: they go on telling")
+			return errors.New("wait for the watches: they still send events")
 		}
 	}
 }
