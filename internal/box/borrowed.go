@@ -11,10 +11,12 @@ import (
 	"github.com/glovebox-dev/glovebox/engine/hostdisk"
 )
 
-// This file takes back disk space that boxes have borrowed, which is what they have written beyond
-// their guarantee, when the box of another owner cannot start for want of its own. Otherwise one
-// busy box, which is never evicted, could keep all other owners from starting any. The engine
-// ends guests itself only once they write when nothing is left at all.
+// This file takes back disk space that boxes have borrowed. A share of the disk limit of each box is
+// guaranteed: the engine reserves it when the box starts (engine/hostdisk). What a box writes
+// beyond this guarantee is borrowed from the free space. A box that has borrowed ends when the disk
+// has no room for the guarantee of another owner's box. Otherwise one busy box, which is never
+// evicted, could keep all other owners from starting any. The engine itself ends guests only if they
+// write when nothing is left at all.
 
 const (
 	// claimEnds is how many boxes end at most so that one can start.

@@ -15,9 +15,9 @@ import (
 // This file chooses the boxes to evict: limitVictimsLocked at a limit, planDiskLocked when the disk
 // has no room for a new box, hostVictimLocked when the host is short of memory.
 // lifecycle.admitLocked evicts at a limit, lifecycle.makeMachine for the disk (evictForDisk) and
-// maintainer for the host's memory (evictForHost), all by lifecycle.unloadLocked. Another owner's
-// box is only ever evicted if it can be hibernated. borrowed.go ends boxes that have written more than
-// their share of the disk; snapshot/space.go evicts records on disk.
+// maintainer for the host's memory (evictForHost), all by lifecycle.unloadLocked in hibernate.go.
+// Another owner's box is only ever evicted if it can be hibernated. borrowed.go ends boxes that have
+// written beyond the guaranteed share of their disk limit; snapshot/space.go evicts records on disk.
 
 // diskEvictWait bounds the wait for boxes that are evicted for disk space: a box that
 // cannot be written in that time makes no room.

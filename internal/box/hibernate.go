@@ -12,6 +12,13 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/logkey"
 )
 
+// This file takes boxes out of memory. A box that leaves memory is written to its record, a directory
+// of the snapshot store on disk, so that the next call on its id wakes it; a box that cannot be
+// written ends, and leaves a tombstone in memory, from which the next call on its id learns why.
+// While this process has the box, it holds a lease of the record, so that no other process removes
+// or wakes it (package snapshot). Each write takes a slot of those that owners share fairly (package
+// fairslots).
+
 // canHibernateLocked reports whether a box that leaves memory is written to disk, so that
 // the next call on its id wakes it.
 func (b *Box) canHibernateLocked() bool {

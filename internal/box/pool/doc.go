@@ -1,4 +1,5 @@
-// Package pool keeps a few machines ready ahead of the calls that need one.
+// Package pool keeps a few machines ready ahead of the calls that need one. A machine is a guest of
+// the engine with the agent in it that serves calls; a box is what an owner has, and gets a machine.
 //
 //	p := pool.New(pool.Config{Size: 3, Make: make})
 //	p.Start([]pool.Class{{Interpreter: "python", Flavor: "small"}})
