@@ -12,11 +12,10 @@ import (
 )
 
 // This file takes back disk space that boxes have borrowed. A share of the disk limit of each box is
-// guaranteed: the engine reserves it when the box starts (engine/hostdisk). What a box writes
-// beyond this guarantee is borrowed from the free space. A box that has borrowed ends when the disk
-// has no room for the guarantee of another owner's box. Otherwise one busy box, which is never
-// evicted, could keep all other owners from starting any. The engine itself ends guests only if they
-// write when nothing is left at all.
+// guaranteed: the engine reserves it when the box starts (engine/hostdisk). A box borrows from the
+// free space by writing beyond this guarantee. It ends when the disk has no room for the guarantee
+// of another owner's box. Otherwise one busy box, which is never evicted, could keep all other owners
+// from starting any. The engine itself ends guests only if they write when nothing is left at all.
 
 const (
 	// claimEnds is how many boxes end at most so that one can start.

@@ -1,7 +1,10 @@
-// Package box manages boxes, one isolated guest for each session or context: their
-// owners, life cycle, limits and eviction, and the results of calls. Sessions and
-// contexts are two views of one Manager, whose comment (manager.go) lists its parts and their
-// files, such as evict.go, which chooses the box to evict.
+// Package box manages boxes, isolated computers of the clients of tools: their owners, life
+// cycle, limits and eviction, and the results of calls. Each box runs as one guest of the engine.
+// A client names its box by the argument session_id or context_id of a tool: a session is a box that
+// the first call makes, a context is one that the tool create_context makes. Neither is a session of
+// MCP or a context.Context. Both are views of one Manager, whose comment (manager.go) lists its
+// parts and their files, such as evict.go, which chooses the box to evict. A box is hibernated when
+// it is written to disk and leaves memory; the next call wakes it.
 //
 //	m := box.New(cfg, parts)
 //	err := m.Start(ctx)                                  // boots nothing yet
