@@ -94,6 +94,10 @@ func TestTable_SourcesAreSeparate(t *testing.T) {
 		time.Sleep(Interval)
 		allow(true, 1, "a")
 		allow(true, 1, "c")
+		allow(false, 0, "a")
+		allow(false, 0, "a", "c")
+		time.Sleep(Interval)
+		allow(true, 2, "a", "c") // the greatest of their numbers
 	})
 }
 

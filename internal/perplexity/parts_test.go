@@ -279,12 +279,17 @@ func TestSlots(t *testing.T) {
 func TestCache_IsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCache()
-		for i := range maxCached + 1 {
+		for i := range maxCached + 2 {
 			c.put("", fmt.Sprint(i), &answer{text: fmt.Sprint(i)})
 			c.get("1") // stays in use
 		}
-		if a, _ := c.get("0"); a != nil {
-			t.Error("the least recently used answer of 101 is still there")
+		if n := c.lru.Len(); n != maxCached {
+			t.Errorf("the local user has %d answers, want the whole cache of %d", n, maxCached)
+		}
+		for _, key := range []string{"0", "2"} {
+			if a, _ := c.get(key); a != nil {
+				t.Errorf("the answer %s, one of the two least recently used of 102, is still there", key)
+			}
 		}
 		if a, _ := c.get("1"); a == nil || a.text != "1" {
 			t.Errorf("an answer in use: got %+v", a)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -46,10 +48,18 @@ func (h *host) Lookup(ctx context.Context, name string) (protocol.LookupResult, 
 	return protocol.LookupResult{Status: protocol.LookupRefused}, nil
 }
 
-// open opens doors on ports that are free.
+// open opens doors on ports that are free. It retries, because the name server listens for
+// TCP on the number that it got for UDP, which another process may have.
 func open(t testing.TB) *Doors {
 	t.Helper()
-	d, err := Open(Config{DNS: "127.0.0.1:0", HTTP: "127.0.0.1:0", SOCKS: "127.0.0.1:0"})
+	var d *Doors
+	var err error
+	for range 20 {
+		d, err = Open(Config{DNS: "127.0.0.1:0", HTTP: "127.0.0.1:0", SOCKS: "127.0.0.1:0"})
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			break
+		}
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
