@@ -42,6 +42,21 @@ func TestGate_DeniedNetwork(t *testing.T) {
 	}
 }
 
+// TestLookup_DeniedNetwork: a lookup of a name that leads only into a denied network is refused, and
+// the refusal is recorded.
+func TestLookup_DeniedNetwork(t *testing.T) {
+	dns := egresstest.NewDNS(t)
+	dns.Set("a.example.org", "198.51.100.80")
+	w := newWorld(t, Options{Resolver: dns.Resolver()}, nil)
+	w.deny("198.51.100.0/24", "https://a.example.org") // one port is left
+	if res := w.n.Lookup(t.Context(), "a.example.org"); res.Status != protocol.LookupRefused {
+		t.Errorf("got %+v", res)
+	}
+	if got := w.recorded(); len(got) != 1 || got[0].Site != "example.org" || got[0].Outcome != Refused {
+		t.Errorf("records: %+v", got)
+	}
+}
+
 // TestGate_DeniedNetworkLater checks that a network that is denied later ends connections
 // into it, except those to pinned addresses.
 func TestGate_DeniedNetworkLater(t *testing.T) {

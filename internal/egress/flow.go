@@ -188,13 +188,20 @@ func (n *Network) unresolved(host string, err error, v policy.Verdict) {
 	}
 }
 
-// failed records a connection that was allowed but not established. reason is empty or Unresolved.
+// failed records a connection that was allowed but not established. reason is empty, or Unresolved:
+// then the records are bounded as those of lookups are, which a program can make as well.
 func (n *Network) failed(t target, v policy.Verdict, start time.Time, text string, reason policy.Reason) *refusal {
 	n.gate.count.ended(Failed)
-	n.gate.opts.Record(Record{
-		Box: n.box, Door: t.door, Host: t.host, Port: t.port, Rule: v.Rule, Policy: v.Version,
-		Duration: time.Since(start), Outcome: Failed, Reason: reason,
-	})
+	omitted, ok := int64(0), true
+	if reason == Unresolved {
+		omitted, ok = n.recordable(Unresolved)
+	}
+	if ok {
+		n.gate.opts.Record(Record{
+			Box: n.box, Door: t.door, Host: t.host, Port: t.port, Rule: v.Rule, Policy: v.Version,
+			Duration: time.Since(start), Outcome: Failed, Reason: reason, Omitted: omitted,
+		})
+	}
 	return &refusal{door: t.door, host: t.host, port: t.port, policy: v.Version, text: text, status: statusFailed}
 }
 
@@ -324,7 +331,7 @@ func (f *flow) pace(bytes int) error {
 		return nil
 	}
 	if f.ctx.Err() == nil && f.end(Limited) {
-		f.n.limited(f.t.door, f.t.host, f.t.port, fmt.Sprintf("%s used up the bytes a minute of this box or its owner", f.t))
+		f.noteLimited()
 	}
 	return fmt.Errorf("limit the connection: %w", err)
 }
@@ -355,9 +362,13 @@ func (f *flow) end(o Outcome) bool {
 	delete(f.n.flows, f)
 	f.n.mu.Unlock()
 	f.n.gate.count.ended(o)
+	var reason policy.Reason
+	if o == Limited {
+		reason = Limit
+	}
 	f.n.gate.opts.Record(Record{
 		Box: f.n.box, Door: f.t.door, Host: f.t.host, Port: f.t.port, Addr: f.addr, Rule: f.verdict.Rule, Policy: f.verdict.Version,
-		Sent: f.sent.Load(), Received: f.received.Load(), Duration: time.Since(f.start), Outcome: o,
+		Sent: f.sent.Load(), Received: f.received.Load(), Duration: time.Since(f.start), Outcome: o, Reason: reason,
 	})
 	return true
 }

@@ -464,10 +464,17 @@ func TestGate_BytesAreByOwner(t *testing.T) {
 	if n, err := io.Copy(io.Discard, connect(t, w.doorOf(second, d))); n > 0 {
 		t.Errorf("another box of the owner got %d bytes, %v; want none", n, err)
 	}
-	if w.g.Stats().Connections[Limited] != 1 {
-		t.Errorf("connections by outcome: %+v, want one that reached a limit", w.g.Stats().Connections)
+	until(t, "the connection has ended", func() bool { return w.g.Stats().Open == 0 })
+	if st := w.g.Stats(); st.Connections[Limited] != 1 || st.Connections[Refused] != 0 || st.Refusals[Limit] != 0 {
+		t.Errorf("connections by outcome: %+v, refusals: %+v; want one connection that reached a limit", st.Connections, st.Refusals)
 	}
-	w.wantOutcomes(t, "a.example.org limit", "example.org refused") // the connection, and why it ended
+	w.wantOutcomes(t, "a.example.org limit")
+	if why := w.recorded()[0].Reason; why != Limit {
+		t.Errorf("the record of the connection has the reason %q, want %q", why, Limit)
+	}
+	if notes := second.Take(); len(notes) != 1 || notes[0].Reason != string(Limit) || notes[0].Host != "a.example.org" || notes[0].Port != 7 {
+		t.Errorf("notes: %+v, want one about the limit", notes)
+	}
 	other := w.g.Open(Box{Owner: "bob", ID: "box-3"})
 	if n, err := io.Copy(io.Discard, connect(t, w.doorOf(other, d))); err != nil || n != size {
 		t.Errorf("the box of another owner got %d bytes, %v; want %d", n, err, size)

@@ -220,6 +220,7 @@ func TestLimits_AreThoseOfTheDocument(t *testing.T) {
 		"bytes a second of an owner":       {w.n.owner.bytes.Limit(), 4 << 20},
 		"connections a second of a box":    {w.n.fresh.Limit(), 10},
 		"connections a second of an owner": {w.n.owner.fresh.Limit(), 40},
+		"lookups a second of a box":        {w.n.lookups.Limit(), 20},
 	} {
 		if c.got != c.want {
 			t.Errorf("%s: got %v, want %v", what, c.got, c.want)

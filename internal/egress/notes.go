@@ -70,6 +70,12 @@ func (f *flow) noteSlow(waited time.Duration) {
 		f.t, max(f.n.gate.opts.MaxBytesPerMinute>>20, 1), ownerBytes)})
 }
 
+// noteLimited notes that the flow has ended because it would wait too long for the limits of bytes.
+func (f *flow) noteLimited() {
+	f.n.note(&refusal{host: f.t.host, port: f.t.port, reason: Limit, text: fmt.Sprintf(
+		"Glovebox ended a connection to %s: this box or its owner used up the bytes a minute.", f.t)})
+}
+
 // noteCut notes that a flow in use has ended because the policy no longer allows it. The program
 // sees only that the transfer is incomplete.
 func (f *flow) noteCut() {

@@ -87,7 +87,7 @@ type Record struct {
 	Sent, Received   int64      // bytes from and to the guest
 	Duration         time.Duration
 	Outcome          Outcome
-	Reason           policy.Reason // of a refusal, or Unresolved
+	Reason           policy.Reason // of a refusal, Limit of a connection that is Limited, or Unresolved
 	// Omitted is the number of refusals, or failed lookups, of this box and Reason since the
 	// last record of one. For each Reason a box gets five records, and an owner twenty, and
 	// then one every ten seconds. A record without a Reason and a Door is made when the network

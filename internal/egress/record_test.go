@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/glovebox-dev/glovebox/internal/egress/policy"
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
@@ -25,6 +26,32 @@ func TestAudit_ZonesCarryNoData(t *testing.T) {
 		if r.Host != "" || strings.Contains(r.Site, "secret") || len(r.Site) > maxSite {
 			t.Errorf("record %+v", r)
 		}
+	}
+}
+
+// TestAudit_RefusedBeforePolicyCarryNoData: names of connections that are refused at a limit, before the
+// policy decides on them, and of hosts that a limit of the box leaves out, stay out of the audit log.
+func TestAudit_RefusedBeforePolicyCarryNoData(t *testing.T) {
+	w := newWorld(t, Options{}, []string{"*.example.org"})
+	for n := w.g.maxBox; n > 0; n-- {
+		if _, text := w.n.admit(); text != "" {
+			t.Fatal(text)
+		}
+	}
+	say(t, w.tcpDoor("secret.data.example.org", 443), "x")
+	narrow := w.g.Open(Box{Owner: "alice", ID: "narrow"}, layer(t, LayerBox, "a.example.org"))
+	narrow.Lookup(t.Context(), "secret.data.example.org")
+	say(t, w.doorOf(narrow, protocol.Dial{Door: protocol.DoorHTTP}), "CONNECT secret.data.example.org:443 HTTP/1.1\r\n\r\n")
+	w.wantOutcomes(t, "example.org refused", "example.org refused", "example.org refused")
+	reasons := map[policy.Reason]int{}
+	for _, r := range w.recorded() {
+		reasons[r.Reason]++
+		if r.Host != "" || len(r.Hash) != 8 {
+			t.Errorf("record %+v", r)
+		}
+	}
+	if reasons[Limit] != 1 || reasons[Narrowed] != 2 {
+		t.Errorf("the records have the reasons %v", reasons)
 	}
 }
 

@@ -15,6 +15,23 @@ func TestRefusal_EndsConnection(t *testing.T) {
 	}
 }
 
+// TestRefusal_UnreadableRequestHasNoRecord checks that a request without a destination, about which
+// the policy decides nothing, is no refusal in the audit log, the notes and the figures.
+func TestRefusal_UnreadableRequestHasNoRecord(t *testing.T) {
+	w := newWorld(t, Options{}, []string{"good.example.org"})
+	door := w.httpDoor()
+	for _, start := range []string{"GET /", "GET https://a.b/", "GET http://u@a.b/", "GET http://a.b:0/", "CONNECT a.b", "CONNECT a.b:x"} {
+		if got := say(t, door, start+" HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 400 ") {
+			t.Errorf("%s: got %.300q, want the status 400", start, got)
+		}
+	}
+	if records, notes, n := w.recorded(), w.n.Take(), w.g.Stats().Connections[Refused]; len(records)+len(notes) != 0 || n != 0 {
+		t.Errorf("records %+v, notes %+v and %d refusals, want none", records, notes, n)
+	}
+	say(t, door, "GET http://a.b/ HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+	w.wantOutcomes(t, "a.b refused")
+}
+
 // TestRefusal_ReasonPhraseHasWholeEntries: the reason phrase of a refused CONNECT is bounded, and
 // ends before an entry of the policy, not within its host name.
 func TestRefusal_ReasonPhraseHasWholeEntries(t *testing.T) {

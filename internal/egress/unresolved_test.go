@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
+	"github.com/glovebox-dev/glovebox/internal/loglimit"
 )
 
 // An allowed host whose name has no address, or that refuses connections, is not told as a
@@ -18,6 +19,7 @@ func TestGate_UnresolvedIsNotRefused(t *testing.T) {
 	}
 	l.Close() // so that connections to its address are refused
 	w := newWorld(t, Options{Resolver: noNames{}}, []string{"gone.example.org", "closed.example.org"}, "closed.example.org="+l.Addr().String())
+	w.n.records = newRecordLimits(2 * refusalBurst) // each event below has a record
 	proxy, socks := w.httpDoor(), w.door(protocol.Dial{Door: protocol.DoorSOCKS})
 	const unresolved = "Glovebox could not resolve gone.example.org: no such host. The policy allows it; check the name."
 	for _, tt := range []struct{ name, door, say, want string }{
@@ -77,6 +79,31 @@ func TestLookup_UnresolvedRecordsAreBounded(t *testing.T) {
 	}
 	if got := len(w.recorded()); got == 0 || got > refusalBurst+1 {
 		t.Errorf("12 lookups in vain have %d records, want at most %d", got, refusalBurst+1)
+	}
+}
+
+// Connections to names without an address are bounded with lookups of them: no more records for
+// one than for the other.
+func TestDial_UnresolvedRecordsAreBounded(t *testing.T) {
+	w := newWorld(t, Options{Resolver: noNames{}}, []string{"*.example.org"})
+	proxy := w.httpDoor()
+	for i := range 3 * refusalBurst {
+		if got := say(t, proxy, fmt.Sprintf("CONNECT n%d.example.org:443 HTTP/1.1\r\n\r\n", i)); !strings.Contains(got, "502 Glovebox could not resolve") {
+			t.Fatalf("got %q", got)
+		}
+	}
+	if got := len(w.recorded()); got < refusalBurst || got > refusalBurst+1 {
+		t.Errorf("%d connections to names without an address have %d records, want %d", 3*refusalBurst, got, refusalBurst)
+	}
+	w.n.records[Unresolved] = loglimit.New(1)
+	w.n.records[Unresolved].Omit(2 * refusalBurst)
+	say(t, proxy, "CONNECT last.example.org:443 HTTP/1.1\r\n\r\n")
+	all := w.recorded()
+	if last := all[len(all)-1]; last.Omitted != 2*refusalBurst || last.Host != "last.example.org" {
+		t.Errorf("the next record is %+v, want one that counts %d", last, 2*refusalBurst)
+	}
+	if s := w.g.Stats(); s.Connections[Failed] != 3*refusalBurst+1 {
+		t.Errorf("got %v, want each connection counted", s.Connections)
 	}
 }
 

@@ -187,6 +187,11 @@ func TestServe_RequestsOfOwner(t *testing.T) {
 			t.Errorf("after %d requests of %s, one of %+v: %d, want %d", maxRequests, box.Owner, b, got, want)
 		}
 	}
+	for range maxRequests { // none of them takes a place
+		if got := status(c, "/"); got != http.StatusServiceUnavailable {
+			t.Fatalf("one more request: %d", got)
+		}
+	}
 	close(release)
 	for ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second); ; {
 		if status(c, "/") == 200 || ctx.Err() != nil {

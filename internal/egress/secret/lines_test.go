@@ -7,6 +7,11 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/egress"
+	"github.com/glovebox-dev/glovebox/internal/loglimit"
 )
 
 // TestServe_EventsAreBounded: a program cannot fill a log with requests on one connection,
@@ -24,6 +29,41 @@ func TestServe_EventsAreBounded(t *testing.T) {
 		events := w.events(Swapped)
 		if last := events[len(events)-1]; last.Secrets[0] != "git" || last.Omitted != 0 {
 			t.Errorf("the last event is %+v, want that of the other secret", last)
+		}
+	})
+}
+
+// TestReport_LinesAreByOwnerSecretAndKind: events of one owner, secret and kind get five lines at once,
+// and hide no others. The next line of theirs counts those without one.
+func TestReport_LinesAreByOwnerSecretAndKind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var got []Event
+		i := New(Options{Report: func(e Event) { got = append(got, e) }}, new(Secrets))
+		flood := Event{Kind: Swapped, Box: box, Secrets: []string{"api"}}
+		for n := range 50 {
+			flood.Box.ID = fmt.Sprint("box", n%10) // of one owner
+			i.report(flood)
+		}
+		if len(got) != 5 {
+			t.Errorf("50 events at once have %d lines, want 5", len(got))
+		}
+		bob := egress.Box{Owner: "token bob", ID: "box2"}
+		for name, e := range map[string]Event{
+			"owner":  {Kind: Swapped, Box: bob, Secrets: []string{"api"}},
+			"secret": {Kind: Swapped, Box: box, Secrets: []string{"git"}},
+			"kind":   {Kind: Masked, Box: box, Secrets: []string{"api"}},
+		} {
+			got = nil
+			i.report(e)
+			if len(got) != 1 || got[0].Omitted != 0 {
+				t.Errorf("an event of another %s has the lines %+v, want one", name, got)
+			}
+		}
+		time.Sleep(loglimit.Interval)
+		got = nil
+		i.report(flood)
+		if len(got) != 1 || got[0].Omitted != 45 {
+			t.Errorf("after a pause of %v, an event has the lines %+v, want one that counts 45 omitted", loglimit.Interval, got)
 		}
 	})
 }
