@@ -196,8 +196,8 @@ func TestCall_deniedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestCall_version checks that an approval is for the definition of the server: another server of
-// the same name has another version.
+// TestCall_version checks that an approval is for the definitions of the server and the tool: another
+// server of the same name has another version, and so has the tool with another description.
 func TestCall_version(t *testing.T) {
 	var versions []string
 	approve := func(_ context.Context, r Request) (bool, error) {
@@ -206,13 +206,16 @@ func TestCall_version(t *testing.T) {
 	}
 	for range 2 { // in another directory
 		w := newWorld(t, mcpkit.Trusted, Options{Approve: approve}, "files")
-		for range 2 {
+		for i := range 3 {
+			if i == 2 {
+				w.relearn(t, "write")
+			}
 			if _, failure := w.call(t, w.Begin(Identity{}), "files.write", `{}`); failure != nil {
 				t.Errorf("got %+v", failure)
 			}
 		}
 	}
-	if len(versions) != 4 || versions[0] != versions[1] || versions[2] != versions[3] || versions[0] == versions[2] {
+	if len(versions) != 6 || versions[0] != versions[1] || versions[3] != versions[4] || versions[0] == versions[3] || versions[1] == versions[2] || versions[4] == versions[5] {
 		t.Errorf("versions %q", versions)
 	}
 }

@@ -49,6 +49,12 @@ func (f fakeServers) Call(ctx context.Context, _ Tool, arguments json.RawMessage
 	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "done"}}}, nil
 }
 
+// oneTool returns servers with one read-only tool "t", whose calls a function answers.
+func oneTool(call func(ctx context.Context, arguments json.RawMessage) (*mcp.CallToolResult, error)) fakeServers {
+	t := Tool{Server: "s", Tool: &mcp.Tool{Name: "t", Annotations: readOnly, InputSchema: map[string]any{"type": "object"}}}
+	return fakeServers{tools: func() []Tool { return []Tool{t} }, call: call}
+}
+
 // offering returns a broker of a server with one read-only tool "t" for each schema,
 // which is JSON.
 func offering(t *testing.T, o Options, schemas ...string) *world {

@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
 	"github.com/glovebox-dev/glovebox/internal/polltest"
 	"github.com/glovebox-dev/glovebox/mcpkit"
 )
@@ -29,6 +31,27 @@ func (m *Memory) usesSoon(t *testing.T, want int64) {
 	if !polltest.Soon(10*time.Second, func() bool { used, _ = m.Use(); return used == want }) {
 		t.Errorf("%d bytes are in use, want %d", used, want)
 	}
+}
+
+// TestMemory_limits checks the figures of the memory that the server makes.
+func TestMemory_limits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory()
+		if _, limit := m.Use(); limit != 512<<20 {
+			t.Errorf("the memory of all owners is %d bytes, want 512 MiB", limit)
+		}
+		own := m.newReservation("a")
+		if err := own.take(t.Context(), 192<<20); err != nil {
+			t.Fatalf("192 MiB of one owner: %v", err)
+		}
+		begun := time.Now()
+		if err := m.newReservation("a").take(t.Context(), 1); !errors.Is(err, errNoMemory) || time.Since(begun) != 5*time.Second {
+			t.Errorf("one byte more: %v after %v, want none within 5 s", err, time.Since(begun))
+		}
+		if err := m.newReservation("b").take(t.Context(), 160<<20); err != nil {
+			t.Errorf("160 MiB of another owner: %v", err)
+		}
+	})
 }
 
 // TestMemory_fair checks that owners who hold all that they get leave something to others,
@@ -161,6 +184,15 @@ func TestMemory_answers(t *testing.T) {
 	}
 	read()
 	m.usesSoon(t, 0)
+	// Of an answer that nothing was taken for before, too.
+	w = offering(t, Options{Memory: testMemory(100, 50), Servers: oneTool(func(context.Context, json.RawMessage) (*mcp.CallToolResult, error) {
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: strings.Repeat("x", 50)}}}, nil
+	})})
+	for method, args := range map[string]string{"tool": `{"name":"s.t"}`, "catalog": `{}`} {
+		if value, failure := w.ask(t, w.Begin(Identity{Owner: "o"}), method, args); codeOf(failure) != TooLarge || !strings.Contains(failure.Message, "the answer was dropped; if it is of a tool, the tool ran: ") {
+			t.Errorf("an answer of over 50 bytes of the method %s: got %s, %+v", method, value, failure)
+		}
+	}
 }
 
 // TestMemory_arguments checks that the arguments of calls that wait for approval count.

@@ -227,9 +227,14 @@ const (
 	refused   = "refused"   // nobody could be asked
 )
 
-// audit logs how calls were decided. via is how the decision was made.
+// audit logs how calls were decided. via is how the decision was made. A call that was not
+// approved and in no question has no line: a program could fill the log with calls that wait
+// behind a question, and with repetitions of one that the person denies.
 func (a *Approver) audit(all []*pendingCall, via string) {
 	for _, p := range all {
+		if !p.asked() && (p.decision == string(Deny) || p.decision == expired || p.decision == withdrawn) {
+			continue
+		}
 		a.o.Audit.Info("approval", logkey.Who, cmp.Or(p.Owner, "local"), logkey.Box, p.Box, logkey.Server, p.Server, logkey.Tool, p.Tool,
 			logkey.SHA256, p.hash.String(), logkey.Decision, p.decision, logkey.Via, via)
 	}

@@ -877,3 +877,18 @@ func TestAudit(t *testing.T) {
 		}
 	})
 }
+
+// TestHash_ofEachPart: no part of a call can be taken for another one.
+func TestHash_ofEachPart(t *testing.T) {
+	seen := map[digest]codemode.Request{}
+	for _, r := range []codemode.Request{
+		{Server: "ab", Tool: "c", Version: "d"}, {Server: "a", Tool: "bc", Version: "d"}, {Server: "ab", Tool: "cd"}, {Server: "abc", Version: "d"},
+	} {
+		r.Arguments = json.RawMessage("{}")
+		h, err := hashOf(r)
+		if other, ok := seen[h]; ok || err != nil {
+			t.Errorf("%+v has the digest of %+v, %v", r, other, err)
+		}
+		seen[h] = r
+	}
+}

@@ -357,10 +357,6 @@ func (a *Approver) withdraw(r *run, p *pendingCall) error {
 		r.startBatchLocked()
 	}
 	a.mu.Unlock()
-	select {
-	case <-p.composed:
-		a.audit([]*pendingCall{p}, "end of the call")
-	default: // A program could fill the audit log with calls that it cancels before the client is asked.
-	}
+	a.audit([]*pendingCall{p}, "end of the call")
 	return &codemode.Error{Code: codemode.Interrupted, Message: "the call ended while it waited for approval; the tool was not called"}
 }

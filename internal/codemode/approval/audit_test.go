@@ -200,3 +200,52 @@ func TestAudit_CallsWithoutDecision(t *testing.T) {
 		})
 	}
 }
+
+// TestAudit_CallsBehindAQuestion: calls that wait behind an open question have a line if its answer
+// allows them, and none if they end with it: a program could fill the disk with them.
+func TestAudit_CallsBehindAQuestion(t *testing.T) {
+	var many, same, ended []string
+	for i := range 3 * maxGroups {
+		many, same = append(many, fmt.Sprintf(`write {"a":%d}`, i)), append(same, `write {"a":1}`)
+	}
+	for range maxGroups {
+		ended = append(ended, "expired expired")
+	}
+	for _, tc := range []struct {
+		name         string
+		first, later []string // calls of the question, and those that begin while it is open
+		answer       *mcp.ElicitResult
+		want         []string
+	}{
+		{"more than a question has, which expires", many, nil, nil, ended},
+		{"repetitions of a call that is denied", same[:1], same, accept(Deny), []string{"deny elicitation"}},
+		{"other calls of a tool that is allowed", many[:1], many[1:3], accept(AllowRun), []string{"run elicitation", "run run", "run run"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			test(t, Options{Expiry: time.Minute}, func(t *testing.T, w *world) {
+				c := Caller{Owner: "o", Key: "k", Elicit: func(ctx context.Context, _ *mcp.ElicitParams) (*mcp.ElicitResult, error) {
+					if tc.answer == nil {
+						<-ctx.Done()
+						return nil, ctx.Err()
+					}
+					time.Sleep(10 * time.Second)
+					return tc.answer, nil
+				}}
+				_, err := w.Serve(t.Context(), c, func(ctx context.Context) (*mcp.CallToolResult, error) {
+					done := make(chan struct{})
+					go func() {
+						defer close(done)
+						time.Sleep(5 * time.Second)
+						_, _ = w.parallel(tc.later...)(ctx)
+					}()
+					defer func() { <-done }()
+					return w.parallel(tc.first...)(ctx)
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				w.wantDecided(t, tc.want...)
+			})
+		})
+	}
+}

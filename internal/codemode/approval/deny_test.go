@@ -2,7 +2,10 @@ package approval
 
 import (
 	"context"
+	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
@@ -63,6 +66,30 @@ func TestDecisions_denyWins(t *testing.T) {
 			res, err = w.Serve(t.Context(), other.caller(), w.program(a))
 			if got := textOf(t, res, err); got != "true" {
 				t.Errorf("a future run: got %q", got)
+			}
+		})
+	})
+	t.Run("for the same call that waits behind the question", func(t *testing.T) {
+		test(t, Options{}, func(t *testing.T, w *world) {
+			p := &person{answers: []*mcp.ElicitResult{accept(Deny, AllowRun)}}
+			slow := p.caller()
+			slow.Elicit = func(ctx context.Context, q *mcp.ElicitParams) (*mcp.ElicitResult, error) {
+				time.Sleep(time.Second)
+				return p.caller().Elicit(ctx, q)
+			}
+			// The third and the fourth call come when the question is open.
+			res, err := w.Serve(t.Context(), slow, func(ctx context.Context) (*mcp.CallToolResult, error) {
+				went := make([]string, 4)
+				var wg sync.WaitGroup
+				for i, arguments := range []string{`{"path":"a"}`, `{"path":"b"}`, `{"path":"a"}`, `{"path":"c"}`} {
+					wg.Go(func() { went[i] = w.call(ctx, "write", arguments) })
+					time.Sleep([]time.Duration{batchWindow / 2, batchWindow * 3 / 2, batchWindow / 2, 0}[i])
+				}
+				wg.Wait()
+				return textResult(strings.Join(went, " ")), nil
+			})
+			if got := textOf(t, res, err); got != "false true false true" || len(p.asked) != 1 {
+				t.Errorf("got %q, asked %q", got, p.asked)
 			}
 		})
 	})

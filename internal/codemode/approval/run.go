@@ -98,6 +98,16 @@ type pendingCall struct {
 
 func (p *pendingCall) target() target { return target{p.Owner, p.Server, p.Tool, p.Version} }
 
+// asked reports whether the call has been part of a question.
+func (p *pendingCall) asked() bool {
+	select {
+	case <-p.composed:
+		return true
+	default:
+		return false
+	}
+}
+
 // decideLocked decides the call.
 func (p *pendingCall) decideLocked(decision string, err error) {
 	p.decided, p.decision = true, decision
