@@ -426,9 +426,10 @@ func TestRun_ReportsOrderAndCounts(t *testing.T) {
 func TestRun_Interrupted(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	ok := func(_ context.Context, t *trial) error { t.held(1); return nil }
-	cut := func(ctx context.Context, _ *trial) error {
+	cut := func(ctx context.Context, t *trial) error {
 		cancel(errors.New("stopped by hand"))
 		<-ctx.Done()
+		t.check(false, "what it asked has no answer")
 		return context.Cause(ctx)
 	}
 	attacks := []Attack{{Class: "a", Name: "first", run: ok}, {Class: "a", Name: "cut", Alone: true, run: cut}, {Class: "a", Name: "never", Alone: true, run: ok}}
@@ -436,7 +437,7 @@ func TestRun_Interrupted(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "stopped by hand") {
 		t.Errorf("got the error %v, want the cause", err)
 	}
-	if report.OK || report.Selected != 3 || len(report.Results) != 1 || report.Results[0].ID != "a/first" || report.Counts[Failed] != 0 {
+	if report.OK || !report.Cut || report.Selected != 3 || len(report.Results) != 1 || report.Results[0].ID != "a/first" || report.Counts[Failed]+report.Counts[Broken] != 0 {
 		t.Errorf("got %+v, want the first attack only", report)
 	}
 	var table strings.Builder

@@ -30,7 +30,7 @@ glovebox attack --json                 # for programs
 glovebox attack --list                 # the attacks and what they try to break
 `+"```"+`
 
-Outcomes: *held*; *broken* (the attack succeeded); *failed* (the attack could not be carried out, so nothing is known); *skipped* (this host or user cannot run it; the report gives the reason). The tests show for each class that the judge notices a successful attack: they run it against an engine without isolation or against a weakened configuration.
+Outcomes: *held*; *broken* (the attack succeeded); *failed* (the attack could not be carried out, so nothing is known); *skipped* (this host or user cannot run it; the report gives the reason). The tests show for each class that the judge notices a successful attack: they run it against an engine without isolation or against a weakened configuration. A run that is interrupted reports the attacks that had ended, and how many had not.
 `, len(All()))
 	for _, c := range classes() {
 		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n| attack | promise |\n|---|---|\n", c.name, c.about)

@@ -59,7 +59,8 @@ type Report struct {
 	Limits    []string        `json:"limits"`
 	Began     time.Time       `json:"began"`
 	Seconds   float64         `json:"seconds"`
-	Selected  int             `json:"selected"` // attacks to run; there are fewer results if the run was interrupted
+	Selected  int             `json:"selected"`    // attacks to run
+	Cut       bool            `json:"interrupted"` // there are results of fewer
 	Counts    map[Outcome]int `json:"counts"`
 	Baseline  Answers         `json:"baseline_answer"` // before the attacks
 	Left      []string        `json:"left_behind"`     // held on the host after the run and not before
@@ -112,7 +113,8 @@ func (r *Report) finish() {
 	for _, res := range r.Results {
 		r.Counts[res.Outcome]++
 	}
-	r.OK = r.Counts[Broken] == 0 && r.Counts[Failed] == 0 && len(r.Left) == 0 && len(r.Results) > 0 && len(r.Results) == r.Selected
+	r.Cut = len(r.Results) < r.Selected
+	r.OK = r.Counts[Broken] == 0 && r.Counts[Failed] == 0 && len(r.Left) == 0 && len(r.Results) > 0 && !r.Cut
 	r.Seconds = time.Since(r.Began).Seconds()
 }
 
@@ -134,21 +136,22 @@ func (r *Report) Table(out io.Writer) error {
 	for _, left := range r.Left {
 		fmt.Fprintf(out, "left behind: %s\n", printable(left))
 	}
-	verdict := "Every attack was held."
-	if !r.OK {
-		verdict = "NOT SAFE: see the lines marked broken or failed."
-		switch {
-		case len(r.Results) == 0:
-			verdict = "NOT TESTED: no attack ran to its end."
-		case r.Counts[Broken]+r.Counts[Failed] > 0:
-		case len(r.Left) > 0:
-			verdict = "The attacks were held, but left something behind."
-		default:
-			verdict = fmt.Sprintf("INTERRUPTED: %d of %d attacks did not run to their end.", r.Selected-len(r.Results), r.Selected)
-		}
+	var verdict []string
+	switch {
+	case len(r.Results) == 0:
+		verdict = append(verdict, "NOT TESTED: no attack ran to its end.")
+	case r.Counts[Broken]+r.Counts[Failed] > 0:
+		verdict = append(verdict, "NOT SAFE: see the lines marked broken or failed.")
+	case len(r.Left) > 0:
+		verdict = append(verdict, "The attacks were held, but left something behind.")
+	case r.OK:
+		verdict = append(verdict, "Every attack was held.")
+	}
+	if r.Cut && len(r.Results) > 0 {
+		verdict = append(verdict, fmt.Sprintf("INTERRUPTED: %d of %d attacks did not run to their end.", r.Selected-len(r.Results), r.Selected))
 	}
 	_, err := fmt.Fprintf(out, "\n%s %s as %s: %d held, %d broken, %d failed, %d skipped, in %.0f s. %s\n",
-		r.Engine, r.Version, r.User, r.Counts[Held], r.Counts[Broken], r.Counts[Failed], r.Counts[Skipped], r.Seconds, verdict)
+		r.Engine, r.Version, r.User, r.Counts[Held], r.Counts[Broken], r.Counts[Failed], r.Counts[Skipped], r.Seconds, strings.Join(verdict, " "))
 	return err
 }
 

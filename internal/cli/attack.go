@@ -108,11 +108,7 @@ func (a *app) attack(ctx context.Context, cfg *config.Config, selected []attack.
 	a.note("glovebox: running %s", plural.N(len(selected), "attack"))
 	report, err := attack.Run(ctx, attack.Config{
 		Maker: h.maker, Program: "/proc/self/exe", StateDir: cfg.StateDir, Dir: dir, Answer: o.answer,
-		Progress: func(r attack.Result) {
-			if r.Outcome == attack.Broken || r.Outcome == attack.Failed {
-				a.note("glovebox: %s: %s", r.Outcome, r.ID)
-			}
-		},
+		Progress: a.attackProgress(len(selected)),
 	}, selected)
 	if o.json {
 		err = errors.Join(err, a.encode(report))
@@ -123,6 +119,23 @@ func (a *app) attack(ctx context.Context, cfg *config.Config, selected []attack.
 		return &exitStatus{code: ExitFailure}
 	}
 	return err
+}
+
+// progressLines is the most lines that say how far a run is: one every few seconds, for minutes.
+const progressLines = 20
+
+// attackProgress returns a function that notes how far a run of so many attacks is, and each attack
+// that was not held at once.
+func (a *app) attackProgress(total int) func(attack.Result) {
+	done, step := 0, (total+progressLines-1)/progressLines
+	return func(r attack.Result) {
+		if r.Outcome == attack.Broken || r.Outcome == attack.Failed {
+			a.note("glovebox: %s: %s", r.Outcome, r.ID)
+		}
+		if done++; done%step == 0 && done < total {
+			a.note("glovebox: %d of %s done, the last was %s", done, plural.N(total, "attack"), r.ID)
+		}
+	}
 }
 
 // encode writes indented JSON to standard output.

@@ -5,6 +5,7 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"slices"
@@ -113,6 +114,34 @@ func runAttacks(t *testing.T, runs func(class string) bool) {
 		t.Errorf("%d attacks have a result, want %d", n, want)
 	}
 	t.Logf("as %s: %v in %.0f s", report.User, report.Counts, report.Seconds)
+}
+
+// TestAttackProgress: a run says how far it is every few attacks, and a short one after each.
+func TestAttackProgress(t *testing.T) {
+	for _, c := range []struct {
+		total, lines int
+		first        string
+	}{
+		{1, 0, ""},
+		{3, 2, "glovebox: 1 of 3 attacks done, the last was class/0\n"},
+		{21, 10, "glovebox: 2 of 21 attacks done, the last was class/1\n"},
+		{329, 19, "glovebox: 17 of 329 attacks done, the last was class/16\n"},
+	} {
+		var out strings.Builder
+		progress := (&app{Streams: Streams{Err: &out}}).attackProgress(c.total)
+		for i := range c.total {
+			progress(attack.Result{ID: fmt.Sprintf("class/%d", i), Outcome: attack.Held})
+		}
+		if got := out.String(); strings.Count(got, "\n") != c.lines || !strings.HasPrefix(got, c.first) {
+			t.Errorf("%d attacks: got %q, want %d lines, the first of them %q", c.total, got, c.lines, c.first)
+		}
+	}
+	var out strings.Builder
+	progress := (&app{Streams: Streams{Err: &out}}).attackProgress(100)
+	progress(attack.Result{ID: "class/name", Outcome: attack.Broken})
+	if got, want := out.String(), "glovebox: broken: class/name\n"; got != want {
+		t.Errorf("an attack that was not held: got %q, want %q", got, want)
+	}
 }
 
 // TestAttackDir_SweepsKilledRuns: a run removes the directories that killed runs have left, and
