@@ -49,7 +49,7 @@ func openSecurity(cfg *config.Config, log *slog.Logger) (s security, err error) 
 	if cfg.Auth() {
 		s.verifier, err = auth.Open(authConfig(cfg, log))
 		if err != nil {
-			return s, withHint(err, hintAuth)
+			return s, explainAuth(err)
 		}
 		s.closers = append(s.closers, s.verifier.Close)
 		if cfg.TokensFile != "" {
@@ -114,7 +114,13 @@ func checkBind(cfg *config.Config, abuse string) error {
 	return withHint(&config.Error{Text: fmt.Sprintf("refuse to listen on %s: %s", cfg.Host, why)}, "%s", hint)
 }
 
-const hintAuth = "glovebox token new creates a tokens file; docs/security.md describes it and the settings of an issuer"
+// explainAuth adds the remedy to an error of access control; nil stays nil.
+func explainAuth(err error) error {
+	if e, ok := errors.AsType[*auth.SetupError](err); ok {
+		return withHint(err, "%s", printable(e.Fix))
+	}
+	return withHint(err, "glovebox token new creates a tokens file; docs/security.md describes it and the settings of an issuer")
+}
 
 // checkTokens checks the tokens file before the program enters a user namespace, where
 // all other users' files have one owner.
@@ -123,7 +129,7 @@ func checkTokens(cfg *config.Config) error {
 		return nil
 	}
 	_, _, err := auth.ReadTokens(cfg.TokensFile)
-	return withHint(err, hintAuth)
+	return explainAuth(err)
 }
 
 var errNoTokensFile = errors.New("no tokens file")

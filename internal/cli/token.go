@@ -111,6 +111,9 @@ func explainTokens(err error) error {
 	if missing, ok := errors.AsType[*auth.MissingDir](err); ok {
 		return withHint(err, "create the directory with mkdir -p %s, or choose another file with --tokens-file", printable(missing.Dir))
 	}
+	if _, ok := errors.AsType[*auth.SetupError](err); ok {
+		return explainAuth(err)
+	}
 	return err
 }
 
@@ -162,7 +165,7 @@ func (a *app) tokenListCommand() *cobra.Command {
 				return withHint(err, "glovebox token new creates it")
 			}
 			if err != nil {
-				return err
+				return explainTokens(err)
 			}
 			w := tabwriter.NewWriter(a.Out, 0, 0, 2, ' ', 0)
 			fmt.Fprintln(w, "ID\tNAME\tSCOPES\tEXPIRES")

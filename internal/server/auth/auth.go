@@ -192,3 +192,14 @@ func (v *Verifier) Verify(ctx context.Context, token string) (*Identity, error) 
 	}
 	return nil, refuse(Unknown, "the token is not known")
 }
+
+// SetupError is the error for a setting or a file that access control cannot use, with what to do.
+type SetupError struct {
+	Err error
+	Fix string
+}
+
+func (e *SetupError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *SetupError) Unwrap() error { return e.Err }

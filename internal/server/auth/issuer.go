@@ -76,10 +76,16 @@ func newIssuer(c IssuerConfig, v *Verifier) (*issuer, error) {
 	c.ScopeClaim = cmp.Or(c.ScopeClaim, "scope")
 	u, err := url.Parse(c.URL)
 	if err != nil || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil || strings.ContainsAny(c.URL, " \t\r\n") {
-		return nil, fmt.Errorf("issuer %q: not a URL such as https://login.example.org/realm", clip(c.URL))
+		return nil, &SetupError{
+			Err: fmt.Errorf("issuer %q: not a URL such as https://login.example.org/realm", clip(c.URL)),
+			Fix: "pass the URL that the issuer's tokens have as iss to --oidc-issuer",
+		}
 	}
 	if err := private(u); err != nil {
-		return nil, fmt.Errorf("issuer %q: %w", clip(c.URL), err)
+		return nil, &SetupError{
+			Err: fmt.Errorf("issuer %q: %w", clip(c.URL), err),
+			Fix: "pass the https URL of the issuer to --oidc-issuer: the keys that its tokens are checked with come from there; http will do on a loopback address only",
+		}
 	}
 	if len(c.Audiences) == 0 {
 		return nil, fmt.Errorf("issuer %q: no audience: any token of the issuer would do, also those meant for other services", clip(c.URL))

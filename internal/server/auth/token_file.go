@@ -219,17 +219,26 @@ func readPrivate(path string) ([]byte, os.FileInfo, error) {
 		return nil, nil, err
 	}
 	if info.Mode().Perm()&0o022 != 0 {
-		return nil, nil, fmt.Errorf("%s: other users can write it (mode %04o) and add tokens; chmod go-w", path, info.Mode().Perm())
+		return nil, nil, &SetupError{
+			Err: fmt.Errorf("%s: other users can write it (mode %04o) and add tokens", path, info.Mode().Perm()),
+			Fix: fmt.Sprintf("type: chmod go-w %s; then see with glovebox token ls that every token in it is yours", path),
+		}
 	}
 	if err := owned.Above(path); err != nil {
-		return nil, nil, fmt.Errorf("%s: other users can replace it, by its directory: %w", path, err)
+		return nil, nil, &SetupError{
+			Err: fmt.Errorf("%s: other users can replace it, by its directory: %w", path, err),
+			Fix: "keep the file in a directory that only root or the server's user can write",
+		}
 	}
 	err = owned.Info(path, info) // the file that was opened
 	if err == nil {
 		err = owned.File(path) // the entry that led to it
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("other users could add tokens to the file, which must belong to root or to the server's user: %w", err)
+		return nil, nil, &SetupError{
+			Err: fmt.Errorf("other users could add tokens to the file, which must belong to root or to the server's user: %w", err),
+			Fix: fmt.Sprintf("give it to the server's user with: chown USER %s", path),
+		}
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxTokensFile+1))
 	return data, info, err

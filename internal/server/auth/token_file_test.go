@@ -211,6 +211,25 @@ func TestVerify_StaticTokens(t *testing.T) {
 	if id.Revoked().Err() == nil {
 		t.Error("alice's scopes shrank, and her earlier token was not revoked")
 	}
+	// A changed expiry does, too, and counts from then on.
+	if id, err = v.Verify(t.Context(), aliceSecret); err != nil {
+		t.Fatal(err)
+	}
+	alice.Expires = now.Add(time.Minute)
+	write(t, path, carol.Entry(), alice.Entry())
+	if err := v.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	if id.Revoked().Err() == nil {
+		t.Error("alice's token expires earlier, and her earlier one was not revoked")
+	}
+	if _, err := v.Verify(t.Context(), aliceSecret); err != nil {
+		t.Errorf("alice, before her token expires: %v", err)
+	}
+	now = now.Add(time.Minute)
+	if _, err := v.Verify(t.Context(), aliceSecret); refusedFor(t, err) != Expired {
+		t.Errorf("alice, after the time in the changed entry: %v", err)
+	}
 	for _, secret := range []string{aliceSecret, bobSecret, carolSecret} {
 		if strings.Contains(log.String(), secret) {
 			t.Errorf("the log contains a token: %s", log.String())
@@ -440,6 +459,21 @@ func TestReadTokens_UnsafeFiles(t *testing.T) {
 				t.Errorf("a file of user %d: %v", uid, err)
 			}
 		}
+	}
+	shared, link := filepath.Join(t.TempDir(), "shared"), filepath.Join(t.TempDir(), "link")
+	target := filepath.Join(shared, "tokens.toml")
+	if err := errors.Join(os.Mkdir(shared, 0o700), os.Symlink(target, link)); err != nil {
+		t.Fatal(err)
+	}
+	write(t, target, alice.Entry())
+	if _, _, err := ReadTokens(link); err != nil {
+		t.Errorf("a link to a safe file: %v", err)
+	}
+	if err := os.Chmod(shared, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := ReadTokens(link); err == nil || !strings.Contains(err.Error(), shared+" has mode 0777") {
+		t.Errorf("a link to a file in a directory that other users can write: %v", err)
 	}
 	if _, _, err := ReadTokens(dir); err == nil || !strings.Contains(err.Error(), "not a regular file") {
 		t.Errorf("a directory: %v", err)
