@@ -92,6 +92,9 @@ func TestLogFile_Rotates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if f.MaxAge != 0 {
+		t.Errorf("files are removed after %d days, however few there are", f.MaxAge)
+	}
 	line := []byte(strings.Repeat("x", 1023) + "\n")
 	for range 5 << 10 {
 		if _, err := f.Write(line); err != nil {

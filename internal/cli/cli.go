@@ -18,6 +18,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/glovebox-dev/glovebox/engine/hostdisk"
 	"github.com/glovebox-dev/glovebox/internal/cli/help"
@@ -112,7 +113,7 @@ have more exit codes: see "glovebox mcp --help".`,
 	root.SetOut(a.Out)
 	root.SetErr(a.Err)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return &usageError{err: err, cmd: cmd.CommandPath()}
+		return &usageError{err: nearFlag(cmd, err), cmd: cmd.CommandPath()}
 	})
 	help.Install(root)
 	root.SetHelpCommand(helpCommand())
@@ -230,6 +231,24 @@ func unknownCommand(cmd *cobra.Command, word string) error {
 		e.hint = fmt.Sprintf("the commands are: %s", strings.Join(names, ", "))
 	}
 	return e
+}
+
+// nearFlag adds to the error for an unknown flag the one of cmd that it probably stands for.
+func nearFlag(cmd *cobra.Command, err error) error {
+	unknown, ok := errors.AsType[*pflag.NotExistError](err)
+	if !ok || unknown.GetSpecifiedShortnames() != "" {
+		return err
+	}
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			names = append(names, f.Name)
+		}
+	})
+	if near := nearest.Of(unknown.GetSpecifiedName(), names); near != "" {
+		return fmt.Errorf("%w; did you mean --%s?", err, near)
+	}
+	return err
 }
 
 // hinted is an error with a remedy.
