@@ -80,12 +80,13 @@ type Snapshotter interface {
 	// write access to snapshots is control over guests. Restore does not need
 	// s.Dir after it has returned.
 	//
-	// Errors: those of Create; ErrInvalid also for a snapshot that is incomplete,
-	// damaged, or of another engine, version, architecture or spec.
+	// Errors: those of Create; ErrDamaged for a snapshot that is incomplete or damaged;
+	// ErrInvalid also for one of another engine, version, architecture or spec.
 	Restore(ctx context.Context, id string, spec *Spec, s Snapshot) (Guest, error)
 
-	// InspectSnapshot returns what Restore needs. Errors: ErrInvalid for a
-	// snapshot that is incomplete, or of another engine, version or architecture.
+	// InspectSnapshot returns what Restore needs. Errors: ErrDamaged for a
+	// snapshot that is incomplete, ErrInvalid for one of another engine, version or
+	// architecture.
 	InspectSnapshot(ctx context.Context, s Snapshot) (SnapshotInfo, error)
 
 	// CheckSnapshot returns the error with which Restore would reject the

@@ -9,6 +9,8 @@ var (
 	ErrExists = errors.New("already exists")
 	// ErrInvalid: the request makes no sense.
 	ErrInvalid = errors.New("invalid")
+	// ErrDamaged: a snapshot is incomplete or was changed. It is an ErrInvalid.
+	ErrDamaged = invalid("damaged")
 	// ErrUnsupported: the request makes sense, but this engine or host cannot
 	// fulfil it.
 	ErrUnsupported = errors.New("unsupported")

@@ -82,7 +82,8 @@ func startServer(t *testing.T, stage, dir string) *victim {
 		t.Fatal(err)
 	}
 	s := &victim{cmd: exec.Command(selfExe, "-test.run=^TestServerHelper$", "-test.v"), dir: dir}
-	s.cmd.Env = append(os.Environ(), serverEnv+"="+stage, "GLOVEBOX_TEST_AGENT="+path)
+	// It removes none of its directories when it is killed.
+	s.cmd.Env = append(os.Environ(), serverEnv+"="+stage, "GLOVEBOX_TEST_AGENT="+path, "TMPDIR="+t.TempDir())
 	s.cmd.Dir = dir
 	out, err := s.cmd.StdoutPipe()
 	if err != nil {

@@ -399,36 +399,60 @@ func commitFile(ctx context.Context, path string) (fileEntry, error) {
 	return fileEntry{Name: filepath.Base(path), Size: info.Size(), Sum: sum}, f.Sync()
 }
 
+// unreadable is the error of a snapshot whose files cannot be used.
+type unreadable struct {
+	cause, is error // is is a sentinel of package engine
+	public    string
+}
+
+// damaged returns the error of a snapshot whose files are missing or not what they were, unless the
+// cause says nothing about them.
+func damaged(cause error) error {
+	switch {
+	case errors.Is(cause, unix.EMFILE), errors.Is(cause, unix.ENFILE), errors.Is(cause, unix.ENOMEM):
+		return fmt.Errorf("open snapshot: %w: %w", cause, engine.ErrExhausted)
+	case errors.Is(cause, owned.ErrUnsafe):
+		return &unreadable{cause, engine.ErrInvalid, "others could have changed what is stored of it"}
+	}
+	return &unreadable{cause, engine.ErrDamaged, "what is stored of it is incomplete or damaged"}
+}
+
+// Error names the file on the host.
+func (e *unreadable) Error() string   { return "open snapshot: " + e.cause.Error() }
+func (e *unreadable) Unwrap() []error { return []error{e.cause, e.is} }
+
+// Public is the clause for clients, who see no path of the host.
+func (e *unreadable) Public() string { return e.public }
+
 // openImage opens a snapshot and checks everything but the content of its large
 // files, which check does. The caller closes the files.
 func openImage(dir string) (*manifest, []*os.File, error) {
-	invalid := func(err error) error { return fmt.Errorf("open snapshot: %w: %w", err, engine.ErrInvalid) }
 	info, err := os.Stat(dir)
 	if err == nil {
 		err = owned.Info(dir, info)
 	}
 	if err != nil {
-		return nil, nil, invalid(err)
+		return nil, nil, damaged(err)
 	}
 	b, err := readManifest(dir)
 	if err != nil {
-		return nil, nil, invalid(err)
+		return nil, nil, damaged(err)
 	}
 	m, err := decodeManifest(b)
 	if err != nil {
-		return nil, nil, invalid(err)
+		return nil, nil, fmt.Errorf("open snapshot: %w: %w", err, engine.ErrInvalid)
 	}
 	var files []*os.File
 	for _, entry := range m.Files {
 		f, err := owned.Open(filepath.Join(dir, entry.Name))
 		if err != nil {
 			closeAll(files)
-			return nil, nil, invalid(err)
+			return nil, nil, damaged(err)
 		}
 		files = append(files, f)
 		if info, err := f.Stat(); err != nil || info.Size() != entry.Size {
 			closeAll(files)
-			return nil, nil, invalid(fmt.Errorf("%s has not the %d bytes that it should", entry.Name, entry.Size))
+			return nil, nil, damaged(fmt.Errorf("%s has not the %d bytes that it should", entry.Name, entry.Size))
 		}
 	}
 	return m, files, nil
@@ -456,7 +480,7 @@ func (m *manifest) check(ctx context.Context, files []*os.File, done *checks) er
 			return cause
 		}
 		if err != nil {
-			return fmt.Errorf("check snapshot: %w: %w", err, engine.ErrInvalid)
+			return damaged(err)
 		}
 	}
 	return nil

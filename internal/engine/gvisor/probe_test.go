@@ -21,4 +21,9 @@ func TestProbeVersion_WarnsAfter120Days(t *testing.T) {
 			t.Errorf("after %d days: got %+v, want the level %v", days, f, want)
 		}
 	}
+	for _, more := range []time.Duration{-time.Second, time.Second} {
+		if f := probeVersion("v0.0.0", date, date.Add(120*day+more)); (f.Level == engine.LevelWarn) != (more > 0) {
+			t.Errorf("after 120 days and %v: got %+v", more, f)
+		}
+	}
 }
