@@ -176,7 +176,17 @@ func fixFor(err error) string {
 	case posture.InContainer():
 		return "the profile of this container forbids it; start the container with: --security-opt seccomp=unconfined --security-opt apparmor=unconfined; docs/deploy.md has a profile that forbids more"
 	}
+	label, _ := os.ReadFile("/proc/self/attr/apparmor/current")
+	if profile, ok := enforcedProfile(string(label)); ok {
+		return fmt.Sprintf("the AppArmor profile %q forbids it; add these rules to its file in /etc/apparmor.d: userns, capability, mount, umount, pivot_root, and type: sudo apparmor_parser -r FILE; or start glovebox without that profile", profile)
+	}
 	return "allow unprivileged user namespaces on this host, or run as root"
+}
+
+// enforcedProfile returns the AppArmor profile of a process with a label such as
+// "name (enforce)". ok is false if no profile forbids it anything.
+func enforcedProfile(label string) (name string, ok bool) {
+	return strings.CutSuffix(strings.TrimSpace(label), " (enforce)")
 }
 
 // readSysctl returns the trimmed value of /proc/sys/name, "" if there is none.

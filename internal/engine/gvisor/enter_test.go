@@ -66,3 +66,16 @@ func TestEnter_WithoutCapabilities(t *testing.T) {
 		t.Errorf("got %v, %q", err, text)
 	}
 }
+
+// The label of a process names the profile of AppArmor that forbids it something, if one does.
+// scripts/test-vm shows the hint with a real profile.
+func TestEnforcedProfile(t *testing.T) {
+	for label, want := range map[string]string{
+		"no-userns (enforce)\n": "no-userns", "/usr/bin/a b (enforce)": "/usr/bin/a b",
+		"no-userns (complain)\n": "", "unconfined\n": "", "": "",
+	} {
+		if got, ok := enforcedProfile(label); ok != (want != "") || ok && got != want {
+			t.Errorf("label %q: got %q, %t, want %q", label, got, ok, want)
+		}
+	}
+}
