@@ -262,7 +262,7 @@ func TestSnapshot_DamagedIsRefused(t *testing.T) {
 		{"execute_code", map[string]any{"session_id": "s", "code": look}},
 	} {
 		a := p.call(t, call.tool, call.args)
-		if !strings.Contains(a.str("stdout"), "(False, 'mine')") || !strings.Contains(a.str("lost_reason"), "pages.img") {
+		if !strings.Contains(a.str("stdout"), "(False, 'mine')") || !strings.Contains(a.str("lost_reason"), "incomplete or damaged") || strings.Contains(a.text(), dir) {
 			t.Errorf("%s in a damaged box: got %s and the reason %q", call.tool, a.text(), a.str("lost_reason"))
 		}
 	}

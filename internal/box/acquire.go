@@ -25,7 +25,8 @@ type Hold struct {
 
 // Release settles the report as delivered, unless Settle was called, and lets the box be
 // evicted or expire again. The first call into the box and the end of the acquiring call's
-// context let it be evicted as well. Release may be called again.
+// context let it be evicted as well; that first call does not if the hold is that of a fork.
+// Release may be called again.
 func (h Hold) Release() {
 	h.Settle(true)
 	if h.pin != nil {
@@ -58,6 +59,8 @@ type search struct {
 	key   key
 	check func(*spec) error // whether the box is what the caller wants; nil: it is
 	make  func() spec       // describes a new one, if there is none; nil: none is made
+
+	lasting bool // the hold keeps the box in memory until it is released, whatever calls begin
 }
 
 // attempt is the outcome of one attempt to acquire a box.
@@ -137,17 +140,17 @@ func (m *Manager) attempt(ctx context.Context, q *search) attempt {
 	case err != nil:
 		return giveUp(err)
 	case r == nil:
+		if err := m.records.removeDamaged(q.op, q.key); CodeOf(err) == CodeHeld {
+			return attempt{err: err, wait: handoverWait}
+		} else if err != nil {
+			return giveUp(err)
+		}
 	case r.Leaving:
 		return attempt{err: q.key.heldByStoppingServer(q.op), wait: leavingWait}
 	case r.Leased && !r.Own:
 		return attempt{err: q.key.held(q.op), wait: handoverWait}
 	case r.Leased:
-		// By a call that is about to wake the box, or by a box of that id that ends
-		// for good.
-		if !m.reg.endingForGood(r.ID) {
-			return attempt{change: true}
-		}
-		r = nil
+		return attempt{change: true} // by a call that is about to wake the box
 	case r.Written.IsZero():
 		if removed, err := m.life.removeLost(q.op, r); err != nil {
 			return giveUp(err)
@@ -243,7 +246,7 @@ func (m *Manager) attemptLiveLocked(ctx context.Context, q *search) (try attempt
 			return giveUp(err), true
 		}
 	}
-	return attempt{done: true, box: b, hold: Hold{pin: m.reg.pinLocked(ctx, b)}}, true
+	return attempt{done: true, box: b, hold: Hold{pin: m.reg.pinLocked(ctx, b, q.lasting)}}, true
 }
 
 // resolve admits a box that was neither in memory nor leased, unless another call has
@@ -258,7 +261,7 @@ func (m *Manager) resolve(ctx context.Context, q *search, b *Box) attempt {
 		case err == nil:
 			admitted = true
 			b.report = m.reportLocked(b)
-			try = attempt{done: true, box: b, hold: Hold{pin: m.reg.pinLocked(ctx, b)}}
+			try = attempt{done: true, box: b, hold: Hold{pin: m.reg.pinLocked(ctx, b, q.lasting)}}
 		case record != nil:
 			try = m.noRoom(err)
 		default:
@@ -286,15 +289,15 @@ func (m *Manager) noRoom(err error) attempt {
 
 // existing acquires a box that exists, live or hibernated, for a call that does not report
 // how: the hold has only the pin.
-func (m *Manager) existing(ctx context.Context, op string, k key) (*Box, Hold, error) {
-	b, hold, err := m.acquire(ctx, search{op: op, key: k})
+func (m *Manager) existing(ctx context.Context, q search) (*Box, Hold, error) {
+	b, hold, err := m.acquire(ctx, q)
 	if err != nil {
 		return nil, Hold{}, err
 	}
 	if b == nil {
-		return nil, Hold{}, m.notFound(op, k)
+		return nil, Hold{}, m.notFound(q.op, q.key)
 	}
-	return b.await(ctx, op, hold)
+	return b.await(ctx, q.op, hold)
 }
 
 // create admits a new box and waits for its start.
@@ -365,6 +368,9 @@ func (m *Manager) unused(op string, k key) error {
 	case exists || m.reg.find(k):
 		return idTaken(op, k.id)
 	}
+	if err := m.records.removeDamaged(op, k); err != nil {
+		return err
+	}
 	m.maintainer.learnTombstones()
 	return nil
 }
@@ -405,6 +411,12 @@ func (m *Manager) Find(owner Owner, id string) (Kind, error) {
 	return n.Kind, err
 }
 
+// NotFound returns the error for an id of an owner without a box of the kind, with the reason why
+// its box ended, if it had one.
+func (m *Manager) NotFound(op string, owner Owner, kind Kind, id string) *Error {
+	return m.notFound(op, key{owner, kind, id}).(*Error)
+}
+
 // notFound returns the error for a key without a box, with the reason why its box ended.
 func (m *Manager) notFound(op string, k key) error {
 	t := m.reg.tombstoneOf(k)
@@ -419,7 +431,9 @@ func (m *Manager) notFound(op string, k key) error {
 	}
 	e.Msg += "; " + t.Explain(m.now())
 	e.Context["reason"] = string(t.Reason)
-	if k.kind == KindContext {
+	if k.kind == KindSession {
+		e.Hint = "Its variables and files are gone. execute_code with the same session_id makes a new one."
+	} else {
 		e.Msg += "; create a new one"
 		e.Hint = "Create a new context; the variables of the old one are gone."
 	}

@@ -12,10 +12,19 @@ import (
 type usage struct {
 	sessions, contexts, memoryMB int
 	boxes                        map[Owner]int
+	ofKind                       map[ownerKind]int
 	ownersMB                     map[Owner]int
 }
 
-func newUsage() *usage { return &usage{boxes: map[Owner]int{}, ownersMB: map[Owner]int{}} }
+// ownerKind is a kind of boxes of one owner.
+type ownerKind struct {
+	owner Owner
+	kind  Kind
+}
+
+func newUsage() *usage {
+	return &usage{boxes: map[Owner]int{}, ofKind: map[ownerKind]int{}, ownersMB: map[Owner]int{}}
+}
 
 func (u *usage) add(s *spec, n int) {
 	if s.key.kind == KindSession {
@@ -26,6 +35,7 @@ func (u *usage) add(s *spec, n int) {
 	mb := n * s.flavor.Limits().MemoryMB
 	u.memoryMB += mb
 	u.boxes[s.key.owner] += n
+	u.ofKind[ownerKind{s.key.owner, s.key.kind}] += n
 	u.ownersMB[s.key.owner] += mb
 }
 
@@ -43,6 +53,23 @@ func (u *usage) exceeds(c *Config, k Kind) bool {
 		return true
 	}
 	return c.MaxTotalMemoryMB > 0 && u.memoryMB > c.MaxTotalMemoryMB
+}
+
+// exceedsOwn reports whether the boxes of an owner exceed a limit of the owner. k is the kind of the
+// one that is made.
+func (u *usage) exceedsOwn(c *Config, o Owner, k Kind) bool {
+	ofKind := c.MaxSessions
+	if k == KindContext {
+		ofKind = c.MaxContexts
+	}
+	mostBoxes, _ := c.most(ofKind)
+	return c.exceededBy(u.boxes[o], 0) || u.ofKind[ownerKind{o, k}] > mostBoxes || u.exceedsOwnMemory(c, o)
+}
+
+// exceedsOwnMemory is exceedsOwn for the limits of memory only.
+func (u *usage) exceedsOwnMemory(c *Config, o Owner) bool {
+	_, mostMB := c.most(0)
+	return c.exceededBy(0, u.ownersMB[o]) || u.ownersMB[o] > mostMB && u.boxes[o] > 1
 }
 
 // liveUsageLocked counts the boxes in memory, without those that are leaving it.
@@ -111,7 +138,7 @@ func (r *registry) grantRoomLocked() {
 	for _, next := range starts {
 		o := next.Box
 		add(o, 1)
-		if u.exceeds(r.cfg(), o.key.kind) {
+		if u.exceeds(r.cfg(), o.key.kind) || r.exceedsOwnLocked(u, o) {
 			add(o, -1)
 			continue
 		}
@@ -123,6 +150,20 @@ func (r *registry) grantRoomLocked() {
 	}
 }
 
+// exceedsOwnLocked reports whether the start of b has to wait for a limit of its owner. The adoption
+// of a box, which exists, never has to, and a rollback only if its flavor has more memory than that
+// of the box before.
+func (r *registry) exceedsOwnLocked(u *usage, b *Box) bool {
+	old := r.replacements[b]
+	switch {
+	case b.origin.adopted != nil:
+		return false
+	case old == nil:
+		return u.exceedsOwn(r.cfg(), b.key.owner, b.key.kind)
+	}
+	return b.flavor.Limits().MemoryMB > old.flavor.Limits().MemoryMB && u.exceedsOwnMemory(r.cfg(), b.key.owner)
+}
+
 // roomFor returns an error if a box would not be admitted.
 func (r *registry) roomFor(op string, s *spec) error {
 	r.mu.Lock()
@@ -131,29 +172,39 @@ func (r *registry) roomFor(op string, s *spec) error {
 	return err
 }
 
-func (e *env) limitError(op, limit, msg string) error {
-	hint := "No idle box may be evicted for this one. Try again when a running call has ended, or stop what is no longer needed."
+// stopHint says how a model makes room for a box of a kind, with the tools of that kind: the server
+// may not offer those of the other.
+func stopHint(k Kind) string {
+	list, stop := "get_sessions", "stop_session"
+	if k == KindContext {
+		list, stop = "list_contexts", "stop_context"
+	}
+	return fmt.Sprintf("use one that is there, or stop one that is no longer needed: %s lists them, %s ends one with what is in it.", list, stop)
+}
+
+func (e *env) limitError(op string, k Kind, limit, msg string) error {
+	hint := "No idle box may be evicted for this one. Try again when a running call has ended, " + stopHint(k)
 	if !e.cfg().Evict {
-		hint = "Eviction is off on this server: stop what is no longer needed."
+		hint = "Eviction is off on this server: " + stopHint(k)
 	}
 	return &Error{Code: CodeLimit, Op: op, Msg: msg, Hint: hint, Context: map[string]string{"limit": limit}}
 }
 
 // ownerBoxesError is the error of a box that exceeds MaxPerOwner beside n others.
-func (e *env) ownerBoxesError(op string, n int, other ownerUse, note string) error {
+func (e *env) ownerBoxesError(op string, k Kind, n int, other ownerUse, note string) error {
 	if other.boxes > 0 {
 		note = fmt.Sprintf(", %d of them at other servers", other.boxes) + note
 	}
-	return e.limitError(op, "per_owner", fmt.Sprintf("Limit per user exceeded: %d >= %d", n, e.cfg().MaxPerOwner)+note)
+	return e.limitError(op, k, "per_owner", fmt.Sprintf("Limit per user exceeded: %d >= %d boxes (sessions and contexts)", n, e.cfg().MaxPerOwner)+note)
 }
 
 // ownerMemoryError is the error of a box that exceeds MaxMemoryPerOwnerMB: mb is the memory of
 // the owner's boxes with it.
-func (e *env) ownerMemoryError(op string, mb int, other ownerUse, note string) error {
+func (e *env) ownerMemoryError(op string, k Kind, mb int, other ownerUse, note string) error {
 	if other.memoryMB > 0 {
 		note = fmt.Sprintf(", %dMB of it at other servers", other.memoryMB) + note
 	}
-	return e.limitError(op, "memory_per_owner", fmt.Sprintf("Memory limit per user exceeded: %dMB >= %dMB", mb, e.cfg().MaxMemoryPerOwnerMB)+note)
+	return e.limitError(op, k, "memory_per_owner", fmt.Sprintf("Memory limit per user exceeded: %dMB >= %dMB", mb, e.cfg().MaxMemoryPerOwnerMB)+note)
 }
 
 // noInterpreter returns the error for a language that a box of an image has no interpreter

@@ -179,7 +179,11 @@ func TestAdmit_QuotaOfOwner(t *testing.T) {
 
 	f.cfg().MaxPerOwner = 1
 	f.cfg().Evict = false
-	f.wantLimit(t, "bob", SessionOptions{}, "Limit per user exceeded: 2 >= 1")
+	f.wantLimit(t, "bob", SessionOptions{}, "Limit per user exceeded: 2 >= 1 boxes (sessions and contexts)")
+	_, _, err = f.Session(t.Context(), "bob", SessionOptions{})
+	if !errors.As(err, &e) || !strings.Contains(e.Hint, "get_sessions lists them, stop_session ends one") {
+		t.Errorf("the limit of an owner: got hint %+v; want the tools that list and stop boxes", e)
+	}
 }
 
 func TestAdmit_MemoryOfOwner(t *testing.T) {
@@ -228,8 +232,10 @@ func TestAdmit_NoneToHibernateAtLimitOfOwner(t *testing.T) {
 		limit func(*Config)
 		text  string
 	}{
-		{"boxes", func(c *Config) { c.MaxPerOwner = 2 }, "Limit per user exceeded: 2 >= 2"},
+		{"boxes", func(c *Config) { c.MaxPerOwner = 2 }, "Limit per user exceeded: 2 >= 2 boxes (sessions and contexts)"},
 		{"memory", func(c *Config) { c.MaxMemoryPerOwnerMB = 2048 }, "Memory limit per user exceeded: 3072MB >= 2048MB"},
+		{"half of the sessions", func(c *Config) { c.Halves, c.MaxSessions = true, 5 }, "Sessions limit per user exceeded: 2 >= 2, half of those of the server"},
+		{"half of the memory", func(c *Config) { c.Halves, c.MaxTotalMemoryMB = true, 4096 }, "Memory limit per user exceeded: 3072MB >= 2048MB, half of that of the server"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f, _ := newSnapFixture(t, func(c *Config) { c.PauseAfter = 0; tt.limit(c) })
@@ -240,7 +246,7 @@ func TestAdmit_NoneToHibernateAtLimitOfOwner(t *testing.T) {
 			f.wantLimit(t, "bob", SessionOptions{ID: "b3"}, tt.text)
 			end()
 			f.reg.mu.Lock()
-			b1.failedLocked(snapshot.ErrFull)
+			b1.failedLocked(snapshot.ErrFull, false)
 			f.reg.mu.Unlock()
 			f.wantLimit(t, "bob", SessionOptions{ID: "b3"}, tt.text+"; an idle box could not be written to disk, which is full")
 			f.wantStates(t, "bob", map[string]State{"b1": StateReady, "b2": StateRunning})
@@ -248,6 +254,67 @@ func TestAdmit_NoneToHibernateAtLimitOfOwner(t *testing.T) {
 			f.clock.add(firstBackoff) // it is tried again
 			f.session(t, "bob", "b3")
 			f.wantStates(t, "bob", map[string]State{"b1": StateHibernated, "b2": StateRunning, "b3": StateReady})
+		})
+	}
+}
+
+// TestAdmit_LeavingBoxesCount: boxes that are leaving memory take their owner's places until they have
+// left, so that an owner whose boxes return since they cannot be written has no more than before.
+func TestAdmit_LeavingBoxesCount(t *testing.T) {
+	for set, limit := range map[string]func(*Config){
+		"half of the server's": func(c *Config) { c.Halves, c.MaxSessions = true, 4 },
+		"boxes":                func(c *Config) { c.MaxPerOwner, c.MaxSessions = 2, 4 },
+		"memory":               func(c *Config) { c.MaxMemoryPerOwnerMB, c.MaxSessions = 2048, 4 },
+	} {
+		t.Run(set, func(t *testing.T) {
+			f, snaps := newSnapFixture(t, func(c *Config) { neverIdle(c); limit(c) })
+			f.session(t, "alice", "a")
+			f.session(t, "alice", "b")
+			hold := make(chan struct{})
+			snaps.mu.Lock()
+			snaps.hold, snaps.failWrite = hold, true
+			snaps.mu.Unlock()
+			var starts sync.WaitGroup
+			for _, id := range []string{"c", "d"} {
+				starts.Go(func() {
+					_, h, err := f.Session(t.Context(), "alice", SessionOptions{ID: id})
+					h.Release()
+					if CodeOf(err) != CodeLimit {
+						t.Errorf("a box in place of one that returns: %v, want that a limit is reached", err)
+					}
+				})
+			}
+			eventually(t, "both boxes leave memory", func() bool {
+				f.reg.mu.Lock()
+				defer f.reg.mu.Unlock()
+				return len(f.reg.freeing) == 2
+			})
+			close(hold)
+			starts.Wait()
+			f.wantStates(t, "alice", map[string]State{"a": StateReady, "b": StateReady})
+			f.session(t, "bob", "x")
+			f.session(t, "bob", "y")
+		})
+	}
+}
+
+// TestAdmit_HalvesLeaveOneBox: half of the server's is at least one box.
+func TestAdmit_HalvesLeaveOneBox(t *testing.T) {
+	f := newFixture(t, func(c *Config) { c.Halves, c.MaxSessions, c.MaxTotalMemoryMB = true, 1, 1024 })
+	f.session(t, "alice", "a")
+}
+
+// TestAdmit_LimitsReplaceHalves: a limit of an owner that is set counts in place of half of the
+// server's.
+func TestAdmit_LimitsReplaceHalves(t *testing.T) {
+	for set, limit := range map[string]func(*Config){
+		"boxes":  func(c *Config) { c.MaxPerOwner = 2 },
+		"memory": func(c *Config) { c.MaxMemoryPerOwnerMB, c.MaxSessions, c.MaxTotalMemoryMB = 2048, 6, 2048 },
+	} {
+		t.Run(set, func(t *testing.T) {
+			f := newFixture(t, func(c *Config) { c.Halves, c.MaxSessions = true, 2; limit(c) })
+			occupy(t, f.session(t, "alice", "a"))
+			occupy(t, f.session(t, "alice", "b"))
 		})
 	}
 }
@@ -427,7 +494,7 @@ func TestLimit_HidesOtherOwners(t *testing.T) {
 	}
 	before := refusal()
 	f.reg.mu.Lock()
-	b.failedLocked(snapshot.ErrFull)
+	b.failedLocked(snapshot.ErrFull, false)
 	f.reg.mu.Unlock()
 	if after := refusal(); after != before || strings.Contains(after, "secret") || strings.Contains(after, "alice") {
 		t.Errorf("another owner reads %q, and %q when it could", after, before)

@@ -3,6 +3,7 @@ package box
 import (
 	"fmt"
 	"log/slog"
+	"math"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
@@ -19,9 +20,13 @@ type Config struct {
 	MaxSessions      int // sessions of all owners at once
 	MaxContexts      int // contexts of all owners at once
 	MaxTotalMemoryMB int // of the flavors of all boxes together; 0: no limit
-	MaxPerOwner      int // boxes of one owner at once; 0: no limit
+	MaxPerOwner      int // boxes of one owner at once; 0: no limit but Halves
 
-	MaxMemoryPerOwnerMB int // of the flavors of one owner's boxes together; 0: no limit
+	MaxMemoryPerOwnerMB int // of the flavors of one owner's boxes together; 0: no limit but Halves
+
+	// Halves gives no owner more than half of MaxSessions and MaxContexts, unless MaxPerOwner is
+	// set, and half of MaxTotalMemoryMB, unless MaxMemoryPerOwnerMB is set. One box always fits.
+	Halves bool
 
 	IdleTimeout     time.Duration // a box without calls for so long is hibernated, or ended where it cannot be
 	CleanupInterval time.Duration // between two checks for expired boxes; shorter than IdleTimeout
@@ -52,6 +57,18 @@ type Config struct {
 	MaxImages    int   // in one result
 	MaxImageSize int   // bytes of one decoded image
 	MaxFileSize  int64 // bytes of one written file
+}
+
+// most returns the most boxes of a kind and the most memory that one owner may have of what all may.
+func (c *Config) most(ofKind int) (boxes, memoryMB int) {
+	boxes, memoryMB = math.MaxInt, math.MaxInt
+	if c.Halves && c.MaxPerOwner == 0 {
+		boxes = max(ofKind/2, 1)
+	}
+	if c.Halves && c.MaxMemoryPerOwnerMB == 0 && c.MaxTotalMemoryMB > 0 {
+		memoryMB = c.MaxTotalMemoryMB / 2
+	}
+	return boxes, memoryMB
 }
 
 // DefaultConfig returns the defaults.

@@ -54,7 +54,7 @@ func (m *Manager) CreateContext(ctx context.Context, owner Owner, opts ContextOp
 //
 // Errors: CodeNotFound (the text says why it ended, if it did), else as Session.
 func (m *Manager) Context(ctx context.Context, owner Owner, idOrName string) (*Box, Hold, error) {
-	b, hold, err := m.existing(ctx, "find context", key{owner, KindContext, idOrName})
+	b, hold, err := m.existing(ctx, search{op: "find context", key: key{owner, KindContext, idOrName}})
 	if err != nil {
 		return nil, Hold{}, err
 	}

@@ -17,7 +17,7 @@ import (
 // lifecycle.admitLocked evicts at a limit, lifecycle.makeMachine for the disk (evictForDisk) and
 // maintainer for the host's memory (evictForHost), all by lifecycle.unloadLocked in hibernate.go.
 // Another owner's box is only ever evicted if it can be hibernated. borrowed.go ends boxes that have
-// written beyond the guaranteed share of their disk limit; snapshot/space.go evicts records on disk.
+// written beyond the guaranteed share of their disk limit; snapshot/space.go and drop.go make room on the disk.
 
 // diskEvictWait bounds the wait for boxes that are evicted for disk space: a box that
 // cannot be written in that time makes no room.
@@ -81,15 +81,21 @@ func (r *registry) limitVictimsLocked(op string, s *spec, replaced *Box) ([]*Box
 	if s.key.kind == KindContext {
 		kind, max, n = "Contexts", c.MaxContexts, &u.contexts
 	}
+	ownKind := ownerKind{owner, s.key.kind}
+	mostBoxes, mostMB := c.most(max)
 	switch {
 	case !adopted && !makeRoom(func() bool { return c.exceededBy(other.boxes+u.boxes[owner], 0) }, ownedBy(owner)):
-		return nil, r.ownerBoxesError(op, other.boxes+u.boxes[owner]-1, other, note)
+		return nil, r.ownerBoxesError(op, s.key.kind, other.boxes+u.boxes[owner]-1, other, note)
 	case !adopted && !makeRoom(func() bool { return c.exceededBy(0, other.memoryMB+u.ownersMB[owner]) }, ownedBy(owner)):
-		return nil, r.ownerMemoryError(op, other.memoryMB+u.ownersMB[owner], other, note)
+		return nil, r.ownerMemoryError(op, s.key.kind, other.memoryMB+u.ownersMB[owner], other, note)
+	case !adopted && !makeRoom(func() bool { return u.ofKind[ownKind] > mostBoxes }, func(o *Box) bool { return ownedBy(owner)(o) && o.key.kind == s.key.kind }):
+		return nil, r.limitError(op, s.key.kind, "per_owner", fmt.Sprintf("%s limit per user exceeded: %d >= %d, half of those of the server", kind, u.ofKind[ownKind]-1, mostBoxes)+note)
+	case !adopted && !makeRoom(func() bool { return u.ownersMB[owner] > mostMB && u.boxes[owner] > 1 }, ownedBy(owner)):
+		return nil, r.limitError(op, s.key.kind, "memory_per_owner", fmt.Sprintf("Memory limit per user exceeded: %dMB >= %dMB, half of that of the server", u.ownersMB[owner], mostMB)+note)
 	case !makeRoom(func() bool { return *n > max }, func(o *Box) bool { return o.key.kind == s.key.kind }):
-		return nil, r.limitError(op, "count", fmt.Sprintf("%s limit exceeded: %d >= %d", kind, *n-1, max)+note)
+		return nil, r.limitError(op, s.key.kind, "count", fmt.Sprintf("%s limit exceeded: %d >= %d", kind, *n-1, max)+note)
 	case !makeRoom(func() bool { return c.MaxTotalMemoryMB > 0 && u.memoryMB > c.MaxTotalMemoryMB }, func(*Box) bool { return true }):
-		return nil, r.limitError(op, "memory", fmt.Sprintf("Memory limit exceeded: %dMB >= %dMB", u.memoryMB, c.MaxTotalMemoryMB)+note)
+		return nil, r.limitError(op, s.key.kind, "memory", fmt.Sprintf("Memory limit exceeded: %dMB >= %dMB", u.memoryMB, c.MaxTotalMemoryMB)+note)
 	}
 	return victims, nil
 }

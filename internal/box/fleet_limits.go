@@ -164,14 +164,14 @@ func (l *lifecycle) ownerExcess(ctx context.Context, op string, b *Box, guest st
 	c := l.cfg()
 	switch {
 	case c.exceededBy(all.boxes, 0):
-		excess = l.ownerBoxesError(op, all.boxes-1, other, "")
+		excess = l.ownerBoxesError(op, b.key.kind, all.boxes-1, other, "")
 	case c.exceededBy(0, all.memoryMB):
-		excess = l.ownerMemoryError(op, all.memoryMB, other, "")
+		excess = l.ownerMemoryError(op, b.key.kind, all.memoryMB, other, "")
 	default:
 		return nil, false, nil
 	}
 	if e, ok := errors.AsType[*Error](excess); ok {
-		e.Hint = "Other servers have made boxes for you at the same time. Call again in a moment, or stop what is no longer needed."
+		e.Hint = "Other servers have made boxes for you at the same time. Call again in a moment, " + stopHint(b.key.kind)
 	}
 	return excess, !c.exceededBy(notYounger.boxes, notYounger.memoryMB), nil
 }

@@ -17,7 +17,7 @@ func TestFleet_OwnerLimitsCountAllServers(t *testing.T) {
 		change func(*Config)
 		want   string
 	}{
-		"boxes":  {func(c *Config) { c.MaxPerOwner = 2 }, "Limit per user exceeded: 2 >= 2, 1 of them at other servers"},
+		"boxes":  {func(c *Config) { c.MaxPerOwner = 2 }, "Limit per user exceeded: 2 >= 2 boxes (sessions and contexts), 1 of them at other servers"},
 		"memory": {func(c *Config) { c.MaxMemoryPerOwnerMB = 2500 }, "Memory limit per user exceeded: 3072MB >= 2500MB, 1024MB of it at other servers"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -99,7 +99,7 @@ func TestFleet_OwnerLimitWithBoxesOfAGoneServer(t *testing.T) {
 	b.session(t, "alice", "s2")
 	b.session(t, "alice", "s1") // adopted
 	_, _, err = b.Session(t.Context(), "alice", SessionOptions{ID: "s3"})
-	wantCode(t, err, CodeLimit, "Limit per user exceeded: 2 >= 1")
+	wantCode(t, err, CodeLimit, "Limit per user exceeded: 2 >= 1 boxes (sessions and contexts)")
 }
 
 // TestFleet_OwnerLimitCountsAdoptedBoxesOnce: boxes that are adopted at once do not evict a third
@@ -198,7 +198,7 @@ func TestFleet_OwnerLimitHoldsAtOnceAtOneServer(t *testing.T) {
 	}
 	for _, err := range errs {
 		if err != nil {
-			wantCode(t, err, CodeLimit, "Limit per user exceeded: 2 >= 2, 1 of them at other servers")
+			wantCode(t, err, CodeLimit, "Limit per user exceeded: 2 >= 2 boxes (sessions and contexts), 1 of them at other servers")
 		}
 	}
 	if got := b.ids("alice"); len(got) != 2 || !got["b"] {

@@ -30,11 +30,18 @@ func (l *lifecycle) removeLost(op string, r *snapshot.Record) (bool, error) {
 	stay, err := l.remember([]snapshot.Removal{{Record: *r, Why: snapshot.Lost}})
 	l.records.release(lease, len(stay) > 0)
 	if err != nil {
-		k := recordKey(r)
-		return false, &Error{Code: CodeInternal, Op: op, Msg: fmt.Sprintf("The %s %s was lost with its server, and the limits of its network could not be noted", k.kind, clip(k.id, maxID)),
-			Hint: fmt.Sprintf("The operator can make room on the disk of the server. Then call again. Until then, another %s works.", k.kind), Err: err, Context: k.details()}
+		return false, recordKey(r).notNoted(op, "was lost with its server", err)
 	}
 	return true, nil
+}
+
+// notNoted returns the error of a box of which nothing is left but the limits of its network, which
+// could not be noted: a new one must not take its place.
+func (k key) notNoted(op, what string, err error) *Error {
+	return &Error{
+		Code: CodeInternal, Op: op, Msg: fmt.Sprintf("The %s %s %s, and the limits of its network could not be noted", k.kind, clip(k.id, maxID), what),
+		Hint: fmt.Sprintf("The operator can make room on the disk of the server. Then call again. Until then, another %s works.", k.kind), Err: err, Context: k.details(),
+	}
 }
 
 // departure is a box whose record is about to be removed.

@@ -39,7 +39,8 @@ func (m *Manager) Fork(ctx context.Context, owner Owner, kind Kind, id string, o
 	} else if err := checkTexts(op, "context", opts.Name, opts.Description); err != nil {
 		return nil, Hold{}, err
 	}
-	parent, held, err := m.existing(ctx, op, key{owner, kind, id})
+	// The copy may wait for room while other calls begin and end in the original.
+	parent, held, err := m.existing(ctx, search{op: op, key: key{owner, kind, id}, lasting: true})
 	if err != nil {
 		return nil, Hold{}, err
 	}

@@ -28,9 +28,10 @@ func (b *Box) canHibernateLocked() bool {
 // unloadLocked takes a box out of memory: it hibernates the box, or ends it with
 // the reason if it cannot be hibernated. A box whose writing fails stays in memory.
 func (l *lifecycle) unloadLocked(b *Box, reason Reason, detail string) {
+	resumes := b.state == statePaused && b.disk.filesSeq == 0
 	if l.beginUnloadLocked(b, reason, detail) {
 		slot := l.records.writes.Reserve(string(b.key.owner))
-		if !b.network.connected() { // or the goroutine that runs first would have the first slot
+		if !b.network.connected() && !resumes { // or the goroutine that runs first would have the first slot
 			slot.Start()
 		}
 		l.wg.Go(func() { l.hibernate(b, slot, reason, detail) })
@@ -66,13 +67,17 @@ func (l *lifecycle) beginUnloadLocked(b *Box, reason Reason, detail string) bool
 
 // hibernate writes a box that has left the registry to disk, and frees it. A box that
 // cannot be written returns to the registry, unless the Manager closes. If slot has not
-// started, it takes a slot only after the connections of the box are closed.
+// started, it takes a slot only after the connections of the box are closed and the box is resumed.
 func (l *lifecycle) hibernate(b *Box, slot *fairslots.Turn, reason Reason, detail string) {
 	begun := time.Now()
 	l.closeNetwork(b.network, b.guestID) // a connection must not end in the middle of a snapshot
+	latest := l.resumeForFiles(b)
 	slot.Start()
 	// Not of the Manager's context: a server that closes hibernates.
 	err := l.write(context.Background(), b, false, slot, func() {})
+	if err != nil && latest {
+		err = l.describeLatest(b)
+	}
 	took := time.Since(begun).Round(time.Millisecond)
 	l.observe(b, EventHibernate, "", took, err != nil)
 	if err != nil && l.keepInMemory(b, err) {
@@ -111,6 +116,39 @@ func (l *lifecycle) hibernate(b *Box, slot *fairslots.Turn, reason Reason, detai
 		log.Warn("box hibernated as it was earlier: it could not be written to disk", logkey.Saved, b.lease.Meta().Written, logkey.Error, err)
 	}
 	l.free(b, !ended)
+}
+
+// resumeForFiles resumes a paused box that leaves memory and of which the disk has no files: its
+// agent stores them. Where that fails, the box is written without. It reports whether it resumed a
+// box of whose memory the disk had the latest state.
+func (l *lifecycle) resumeForFiles(b *Box) (latest bool) {
+	l.reg.mu.Lock()
+	stored := b.disk.filesSeq != 0
+	latest = b.hasData && b.disk.memorySeq == b.use.seq && b.use.calls == 0
+	b.idle.load = load{}
+	l.reg.mu.Unlock()
+	if stored {
+		return false
+	}
+	latest = latest && b.power.isPaused() // one that may be paused may have run on
+	// Not of the Manager's context: a server that closes hibernates.
+	resumed, err := b.power.resume(context.Background(), b.machine, powerTimeout, b.clearQuiescent)
+	if err != nil {
+		l.log.Warn("paused box not resumed to store its files", logkey.Guest, b.guestID, logkey.Error, err)
+	}
+	return resumed && latest
+}
+
+// describeLatest marks the record of a box as up to date. resumeForFiles has resumed the box, writing
+// it again has failed, and no call has used it since the disk got its memory.
+func (l *lifecycle) describeLatest(b *Box) error {
+	b.writing.Lock()
+	defer b.writing.Unlock()
+	l.reg.mu.Lock()
+	drops := b.disk.drops
+	l.reg.mu.Unlock()
+	_, err := l.writeMemory(context.Background(), b, false, true, drops, nil)
+	return err
 }
 
 // writeAfterOthers writes a box for which the store had no room when the Manager closed. The store

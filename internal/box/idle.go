@@ -69,7 +69,7 @@ func (m *maintainer) checkIdle() (next time.Duration) {
 	defer m.reg.mu.Unlock()
 	if m.maintains() && m.reg.phase == phaseOpen {
 		for _, b := range m.reg.boxes {
-			if !b.idle.maintaining && (b.state == stateRunning || b.state == stateReady && len(b.use.pins) == 0) {
+			if !b.idle.maintaining && (b.state == stateRunning || b.state == stateReady && len(b.use.pins) == 0 || b.state == statePaused) {
 				next = min(next, m.maintainLocked(b))
 			}
 		}
@@ -101,6 +101,11 @@ func (m *maintainer) maintainLocked(b *Box) (next time.Duration) {
 	writable, written := b.canHibernateLocked(), m.now().Sub(b.disk.writtenAt)
 	first := writable && !b.disk.early && b.worthSavingLocked() && (b.disk.memorySeq == 0 || b.disk.firstInCall)
 	switch {
+	case b.state == statePaused:
+		if writable && b.disk.drops > 0 && b.disk.memorySeq == 0 && len(b.use.pins) == 0 && due(b.disk.retryCopy.Sub(m.now())) {
+			b.disk.retryCopy = m.now().Add(firstBackoff)
+			begin(m.resumeDropped)
+		}
 	case b.state == stateRunning && !writable:
 	case b.state == stateRunning && first && !b.disk.firstInCall:
 		switch {
@@ -112,7 +117,7 @@ func (m *maintainer) maintainLocked(b *Box) (next time.Duration) {
 			begin(func(b *Box) { m.writeIfDue(b) })
 		}
 	case b.state == stateRunning:
-		if (b.disk.memorySeq == 0 || due(saveAtLeast-min(written, m.now().Sub(b.disk.inCall)))) && due(b.disk.retry.Sub(m.now())) {
+		if (b.disk.memorySeq == 0 || due(saveAtLeast-min(written, m.now().Sub(b.disk.inCall)))) && due(b.disk.retryCopy.Sub(m.now())) {
 			begin(func(b *Box) { m.writeIfDue(b) })
 		}
 	case !sampled && due(pause-gap-idle): // to compare with before pausing
@@ -122,7 +127,7 @@ func (m *maintainer) maintainLocked(b *Box) (next time.Duration) {
 	case first && due(saveGap-idle) && m.earlyAllowedLocked(due):
 		b.disk.early, m.earlyBusy = true, true
 		begin(m.writeEarly)
-	case writable && b.disk.memorySeq != b.use.seq && due(saveGap-idle) && (b.worthSavingSoonLocked() || due(b.saveEveryLocked()-written)) && due(b.disk.retry.Sub(m.now())):
+	case writable && b.disk.memorySeq != b.use.seq && due(saveGap-idle) && (b.worthSavingSoonLocked() || due(b.saveEveryLocked()-written)) && due(b.disk.retryCopy.Sub(m.now())):
 		begin(func(b *Box) { m.writeIfDue(b) })
 	}
 	return next
@@ -213,7 +218,7 @@ func (m *maintainer) writeIfDueThen(b *Box, attempted func()) bool {
 		return true
 	}
 	m.reg.mu.Lock()
-	wait := b.writeBackoffLocked()
+	wait := m.now().Before(b.disk.retryCopy)
 	m.reg.mu.Unlock()
 	return !wait && m.life.writeLive(m.base, b, m.life.records.writes.Enter(string(b.key.owner)), attempted)
 }
@@ -239,6 +244,21 @@ func (m *maintainer) writeAndPause(b *Box) {
 		if err := b.pause(m.base, seq); err != nil && !b.ended() {
 			m.log.Warn("idle box not paused", logkey.Guest, b.guestID, logkey.Error, err)
 		}
+	}
+}
+
+// resumeDropped resumes a paused box of which evictions have dropped what the disk had, so that it
+// is written and paused as any idle box is.
+func (m *maintainer) resumeDropped(b *Box) {
+	if _, err := b.power.resume(m.base, b.machine, powerTimeout, b.clearQuiescent); err != nil {
+		m.log.Warn("paused box not resumed to be written", logkey.Guest, b.guestID, logkey.Error, err)
+		return
+	}
+	m.reg.mu.Lock()
+	defer m.reg.mu.Unlock()
+	if b.state == statePaused {
+		m.reg.setState(b, stateReady)
+		b.idle.load, b.disk.retryCopy = load{}, time.Time{}
 	}
 }
 

@@ -61,7 +61,7 @@ func (l *lifecycle) admit(ctx context.Context, op string, sp spec) (*Box, Hold, 
 	if err := l.admitLocked(op, b); err != nil {
 		return nil, Hold{}, err
 	}
-	return b, Hold{Created: true, pin: l.reg.pinLocked(ctx, b)}, nil
+	return b, Hold{Created: true, pin: l.reg.pinLocked(ctx, b, false)}, nil
 }
 
 // admitLocked reserves room for a box and begins its start. At a limit, it evicts
@@ -113,7 +113,7 @@ func (l *lifecycle) start(op string, b *Box) {
 	if err == nil && b.origin.adopted == nil {
 		err = l.recordInFleet(ctx, op, b, made.machine.ID, false)
 	}
-	made.noteData()
+	made.noteData(b)
 	l.reg.mu.Lock()
 	if err == nil && !b.state.live() {
 		err = errAbandoned
@@ -203,7 +203,8 @@ func (l *lifecycle) awaitRoom(ctx context.Context, op string, b, replaced *Box) 
 		}
 		// A box that was evicted may stay since it could not be written to disk. Then
 		// others are evicted.
-		if l.reg.liveUsageLocked().exceeds(l.cfg(), b.key.kind) {
+		live := l.reg.liveUsageLocked()
+		if live.exceeds(l.cfg(), b.key.kind) || l.reg.exceedsOwnLocked(live, b) {
 			if err := l.evictLocked(op, b, replaced); err != nil {
 				return err
 			}
@@ -230,7 +231,7 @@ func (l *lifecycle) publishLocked(b *Box, made startedMachine) {
 	if b.report != nil && b.report.Woken != nil && made.rescued != nil {
 		b.report.Woken.Rescued = made.rescued // no hold has it yet
 	}
-	b.disk.writtenAt = l.now()
+	b.disk.writtenAt, b.disk.bytes = l.now(), made.bytes
 	if made.source == SourceWoken && !b.origin.stale {
 		b.disk.memorySeq, b.disk.filesSeq = b.use.seq, b.use.seq
 	}

@@ -61,15 +61,18 @@ type startedMachine struct {
 	lease   *snapshot.Lease // the box's; nil if it has none
 	hasData bool            // the record has data; as of the last write
 	written time.Time       // when they were written
+	bytes   int64           // their size
 	rescued *Rescue         // what the box could not bring along; nil: nothing is missing
 	ran     bool            // code had run in its interpreter before it was made
 	network *boxNetwork     // of machine
 }
 
-// noteData caches the state of the record, so that no one does disk I/O under a lock.
-func (b *startedMachine) noteData() {
-	if b.lease != nil {
-		b.hasData, b.written = b.lease.Dir() != "", b.lease.Meta().Written
+// noteData caches the state of the record, so that no one does disk I/O under a lock. Once b has
+// the machine, evictions may drop the data.
+func (s *startedMachine) noteData(b *Box) {
+	if s.lease != nil {
+		s.hasData, s.written, s.bytes = s.lease.Dir() != "", s.lease.Meta().Written, s.lease.Bytes()
+		s.lease.AllowDrop(b.consentToDrop)
 	}
 }
 
@@ -305,9 +308,10 @@ func (f *machineFactory) restoreSaved(ctx context.Context, b *Box) (startedMachi
 	_, noFiles := readHomeInfo(dir)
 	switch {
 	case noFiles != nil:
-		return none, fmt.Errorf("the memory cannot be restored, and %w: %w", noFiles, err)
+		why := mismatch(err) + "; and " + reasonOf(noFiles)
+		return none, &unrestorableError{why, "Restore it where there is what it was made with, the same image and version, or delete it with delete_snapshot.", err}
 	case b.origin.rollBack:
-		return none, fmt.Errorf("the memory cannot be restored; restore it as a new %s to get its files: %w", b.key.kind, err)
+		return none, &unrestorableError{mismatch(err), fmt.Sprintf("Restore it as a new %s to get its files.", b.key.kind), err}
 	}
 	return f.freshWithFiles(ctx, b, dir, err)
 }

@@ -61,7 +61,7 @@ type Manager struct {
 func New(cfg Config, parts Parts) *Manager {
 	e := newEnv(cfg, parts)
 	reg := newRegistry(e)
-	recs := &records{env: e, writes: fairslots.New(writers()), archives: fairslots.New(writers()), released: reg.notify}
+	recs := &records{env: e, writes: fairslots.New(writers()), archives: fairslots.New(writers()), released: reg.notify, ending: reg.endingRecords}
 	machines := &machineFactory{
 		env: e, records: recs, starts: fairslots.New(2 * runtime.GOMAXPROCS(0)),
 		filling: make(chan struct{}), builds: map[pool.Class]bool{}, unbuilt: map[pool.Class]bool{},

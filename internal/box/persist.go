@@ -42,16 +42,67 @@ type diskState struct {
 	abandon context.CancelFunc // ends the storing of files in that one, or the wait for it; nil: it does neither, or must store them
 
 	unwritable bool      // the store accepts no record of the box
-	failures   int       // failed writes since the last successful one
+	broken     bool      // a write has failed, not for want of room in the store, and none succeeded since
+	failures   int       // failed writes since the last successful one, but those of copyFailures
 	full       bool      // the last write failed since the disk or the store is full
 	retry      time.Time // no write begins before; zero: any time
+
+	copyFailures int       // writes of the box while it stays in memory for which the store had no room
+	retryCopy    time.Time // no such write begins before; zero: any time
+	drops        uint64    // times that an eviction has dropped what the disk had of the box
+	bytes        int64     // size of what was written last, also if it was dropped
 }
 
-// failedLocked records why the box could not be written.
-func (b *Box) failedLocked(err error) {
+// backoff returns how long a box is not written after so many failures before the last one.
+func backoff(failures int) time.Duration {
+	return min(firstBackoff<<min(failures, 10), lastBackoff)
+}
+
+// failedLocked records why the box could not be written. With live, it was to stay in memory.
+func (b *Box) failedLocked(err error, live bool) {
+	now := b.env.now()
+	_, full := errors.AsType[*snapshot.FullError](err)
+	b.disk.broken = b.disk.broken || !full // until a write succeeds
+	if full && live {
+		// There may be room for it once it leaves memory.
+		b.disk.retryCopy = now.Add(backoff(b.disk.copyFailures))
+		b.disk.copyFailures++
+		return
+	}
 	b.disk.full = errors.Is(err, snapshot.ErrFull) || errors.Is(err, engine.ErrExhausted)
-	b.disk.retry = b.env.now().Add(min(firstBackoff<<min(b.disk.failures, 10), lastBackoff))
+	b.disk.retry = now.Add(backoff(b.disk.failures))
+	b.disk.retryCopy = b.disk.retry
 	b.disk.failures++
+}
+
+// consentToDrop reports whether an eviction may drop what the disk has of the box; with now, it
+// does, and calls kept if it could not. The box is in memory, can be written again, and is before it
+// leaves memory.
+func (b *Box) consentToDrop(now bool) (kept func(), ok bool) {
+	b.reg.mu.Lock()
+	defer b.reg.mu.Unlock()
+	if b.state != stateReady && b.state != stateRunning && b.state != statePaused || b.disk.broken {
+		return nil, false
+	}
+	if !now {
+		return nil, true
+	}
+	had, at, memory, files := b.hasData, b.written, b.disk.memorySeq, b.disk.filesSeq
+	b.hasData, b.written = false, time.Time{}
+	b.disk.memorySeq, b.disk.filesSeq = 0, 0
+	b.disk.drops++
+	if retry := b.env.now().Add(firstBackoff); retry.After(b.disk.retryCopy) {
+		b.disk.retryCopy = retry
+	}
+	drops := b.disk.drops
+	return func() {
+		b.reg.mu.Lock()
+		defer b.reg.mu.Unlock()
+		if b.disk.drops == drops && b.disk.memorySeq == 0 { // it was not written since
+			b.hasData, b.written = had, at
+			b.disk.memorySeq, b.disk.filesSeq = memory, files
+		}
+	}, true
 }
 
 // writeBackoffLocked reports whether the last write failed so recently that the next one waits.
@@ -78,8 +129,9 @@ func (l *lifecycle) write(ctx context.Context, b *Box, live bool, turn *fairslot
 	clean := b.disk.memorySeq == b.use.seq && quiescent && b.use.calls == 0
 	// A call in flight may be changing the files, and a later write follows it.
 	leaveFiles := clean && b.disk.filesSeq == b.use.seq || live && b.use.calls > 0
+	drops := b.disk.drops
 	l.reg.mu.Unlock()
-	record, err := l.writeMemory(ctx, b, live, clean, turn)
+	record, err := l.writeMemory(ctx, b, live, clean, drops, turn)
 	attempted()
 	if record == nil || err != nil || leaveFiles {
 		return err
@@ -112,8 +164,9 @@ func (l *lifecycle) awaitWrite(b *Box) {
 }
 
 // writeMemory writes the memory of a box whose writing lock the caller holds; with clean, only
-// its description. It returns the record; nil without an error if a live box has ended.
-func (l *lifecycle) writeMemory(ctx context.Context, b *Box, live, clean bool, turn *fairslots.Turn) (*snapshot.Lease, error) {
+// its description. drops is what they were when clean was found out. It returns the record; nil
+// without an error if a live box has ended.
+func (l *lifecycle) writeMemory(ctx context.Context, b *Box, live, clean bool, drops uint64, turn *fairslots.Turn) (*snapshot.Lease, error) {
 	if !clean {
 		if err := turn.Wait(ctx); err != nil {
 			return nil, err
@@ -131,7 +184,7 @@ func (l *lifecycle) writeMemory(ctx context.Context, b *Box, live, clean bool, t
 		l.reg.mu.Lock()
 		defer l.reg.mu.Unlock()
 		b.disk.unwritable = errors.Is(err, snapshot.ErrInvalid)
-		b.failedLocked(err)
+		b.failedLocked(err, live)
 		return nil, err
 	}
 	meta.Stale = live
@@ -146,6 +199,7 @@ func (l *lifecycle) writeMemory(ctx context.Context, b *Box, live, clean bool, t
 		err = l.records.putMemory(ctx, record, meta, b, func(_ context.Context, dir string, room bool) {
 			l.reg.mu.Lock()
 			began = b.use.seq != seq
+			drops = b.disk.drops // the next drop is of what is written now
 			l.reg.mu.Unlock()
 			if room {
 				l.records.keepHome(b, prev, dir)
@@ -156,16 +210,22 @@ func (l *lifecycle) writeMemory(ctx context.Context, b *Box, live, clean bool, t
 			err = record.Update(meta)
 		}
 	}
-	written, data := record.Meta().Written, record.Dir() != ""
+	written, data, bytes := record.Meta().Written, record.Dir() != "", record.Bytes()
 	l.reg.mu.Lock()
 	defer l.reg.mu.Unlock()
-	b.hasData, b.written = data, written
+	there := b.disk.drops == drops // it has not been dropped since
+	if there {
+		b.hasData, b.written = data, written
+	}
 	if err != nil {
-		b.failedLocked(err)
+		b.failedLocked(err, live)
 		return nil, err
 	}
 	if !clean {
-		b.disk.memorySeq, b.disk.took = seq, time.Since(begun)
+		if there {
+			b.disk.memorySeq, b.disk.bytes = seq, bytes
+		}
+		b.disk.took = time.Since(begun)
 		b.use.begun, b.use.worked = l.now(), 0
 		if inCall {
 			b.disk.inCall = l.now() // what the call does is written soon after its end
@@ -173,7 +233,10 @@ func (l *lifecycle) writeMemory(ctx context.Context, b *Box, live, clean bool, t
 			b.disk.writtenAt = l.now()
 		}
 	}
-	b.disk.failures, b.disk.retry = 0, time.Time{}
+	b.disk.broken, b.disk.failures, b.disk.retry = false, 0, time.Time{}
+	if there {
+		b.disk.copyFailures, b.disk.retryCopy = 0, time.Time{}
+	}
 	return record, nil
 }
 
@@ -193,16 +256,18 @@ func (l *lifecycle) writeFiles(ctx context.Context, b *Box, live bool, record *s
 		return 0
 	}
 	// The agent of a paused box does not answer.
-	tried := !b.power.isPaused() && turn.Wait(ctx) == nil && !b.power.isPaused()
+	tried, full := b.power.runs() && turn.Wait(ctx) == nil && b.power.runs(), false
 	if tried {
 		begun := time.Now()
-		l.records.putFiles(ctx, record, b)
+		_, full = errors.AsType[*snapshot.FullError](l.records.putFiles(ctx, record, b))
 		took = time.Since(begun)
 	}
 	l.reg.mu.Lock()
 	defer l.reg.mu.Unlock()
 	b.disk.abandon = nil
-	if tried && ctx.Err() == nil { // a failure is not tried again before the next use
+	// Where the store had no room, it may have when the box leaves memory. Another failure is not
+	// tried again before the next use.
+	if tried && ctx.Err() == nil && seq != 0 && b.disk.memorySeq == seq && !(live && full) {
 		b.disk.filesSeq = seq
 	}
 	return took
@@ -220,6 +285,7 @@ func (l *lifecycle) recordOf(b *Box) (*snapshot.Lease, error) {
 	if err != nil {
 		return nil, err
 	}
+	record.AllowDrop(b.consentToDrop)
 	l.reg.mu.Lock()
 	ended := !b.state.live() && b.state != stateHibernating
 	if !ended {

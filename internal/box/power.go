@@ -21,7 +21,7 @@ var errPowerTimeout = errors.New("no answer in time")
 type power struct {
 	mu      sync.Mutex
 	paused  bool // guarded by mu
-	unknown bool // guarded by mu; pausing has failed, and may have had or still have an effect
+	unknown bool // guarded by mu; pausing or resuming has failed, and may have had or still have an effect
 }
 
 // pause pauses the machine if wanted returns true, and then calls paused. Both are
@@ -54,9 +54,7 @@ func (p *power) resume(ctx context.Context, mach *machine.Machine, timeout time.
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errPowerTimeout)
 	defer cancel()
 	err := mach.Resume(ctx)
-	if err == nil {
-		p.paused, p.unknown = false, false
-	}
+	p.paused, p.unknown = false, err != nil
 	return true, err
 }
 
@@ -64,6 +62,13 @@ func (p *power) isPaused() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.paused
+}
+
+// runs reports whether the machine is neither paused nor may be.
+func (p *power) runs() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.paused && !p.unknown
 }
 
 // pause pauses the machine of a ready box, unless a call has come since the use seq:

@@ -3,6 +3,7 @@ package box
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,7 +15,8 @@ import (
 type sleeper struct {
 	engine.Engine
 	pauseErr error
-	hang     bool // Resume waits for ctx
+	hang     bool        // Resume waits for ctx
+	resuming atomic.Bool // Resume waits so
 }
 
 // Unwrap returns the engine that pauses as it should.
@@ -27,6 +29,7 @@ func (e *sleeper) Pause(ctx context.Context, id string) error {
 
 func (e *sleeper) Resume(ctx context.Context, id string) error {
 	if e.hang {
+		e.resuming.Store(true)
 		<-ctx.Done()
 		return context.Cause(ctx)
 	}

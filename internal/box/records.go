@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -18,12 +20,14 @@ import (
 // records are the boxes and the saved snapshots on disk.
 type records struct {
 	*env
-	writes   *fairslots.Slots // for writing boxes to disk, or only their memory
-	archives *fairslots.Slots // for storing the files of boxes whose memory was written
-	released func()           // called when this process has released a record
+	writes   *fairslots.Slots       // for writing boxes to disk, or only their memory
+	archives *fairslots.Slots       // for storing the files of boxes whose memory was written
+	released func()                 // called when this process has released a record
+	ending   func() map[string]bool // registry.endingRecords
 
 	saveMu sync.Mutex
-	saving map[Owner]int // guarded by saveMu: snapshots that are being saved
+	saving map[Owner]int   // guarded by saveMu: snapshots that are being saved
+	hidden map[string]bool // guarded by saveMu: records of those that may lack their files yet
 }
 
 // create makes the record of a new box, so that the next server knows of it if this
@@ -81,10 +85,20 @@ func (recs *records) release(lease *snapshot.Lease, keep bool) {
 // leased, removed or changed since it was listed.
 func (recs *records) acquire(op string, r *snapshot.Record) (*snapshot.Lease, error) {
 	lease, err := recs.parts.Snapshots.Acquire(r.ID)
+	if errors.Is(err, snapshot.ErrDamaged) {
+		removed, failed := recs.parts.Snapshots.RemoveDamaged(r.ID)
+		if removed || errors.Is(failed, snapshot.ErrLeased) {
+			return nil, nil // there is a tombstone now, or soon
+		}
+		if failed != nil {
+			return nil, recordKey(r).notNoted(op, "is damaged on the server's disk", failed)
+		}
+	}
 	switch {
 	case errors.Is(err, snapshot.ErrNotFound), errors.Is(err, snapshot.ErrLeased):
 		return nil, nil
 	case err != nil:
+		recs.log.Error("hibernated box not woken", logkey.Kind, r.Kind, logkey.Box, r.BoxID, logkey.Record, r.ID, logkey.Error, err)
 		return nil, &Error{
 			Code: CodeStartFailed, Op: op, Msg: fmt.Sprintf("Failed to wake the %s %s", r.Kind, r.BoxID), Err: err,
 			Hint: "Try again; if it happens again, the operator finds the reason in the server's log.",
@@ -97,14 +111,70 @@ func (recs *records) acquire(op string, r *snapshot.Record) (*snapshot.Lease, er
 	return lease, nil
 }
 
-// put writes the memory and the files of a box to a record at once. The caller has a slot of
-// writes.
-func (recs *records) put(ctx context.Context, lease *snapshot.Lease, meta snapshot.Meta, b *Box) error {
-	return recs.putMemory(ctx, lease, meta, b, func(ctx context.Context, dir string, room bool) {
-		if room {
-			recs.filesStored(ctx, b, recs.saveHome(ctx, b, dir))
-		}
+// removeDamaged removes the damaged records of a box, so that there is a tombstone. Records are
+// damaged where others change files of the store, or the disk fails.
+//
+// Errors: CodeHeld if one has a lease, as while a sweep removes it, CodeInternal if what has to be
+// known of the box could not be noted: then the record stays.
+func (recs *records) removeDamaged(op string, k key) error {
+	if !recs.hibernates() {
+		return nil
+	}
+	ids, err := recs.parts.Snapshots.Damaged(func(m *snapshot.Meta) bool {
+		return m.Purpose == snapshot.Box && Owner(m.Owner) == k.owner && Kind(m.Kind) == k.kind && (m.BoxID == k.id || k.kind == KindContext && m.Name == k.id)
 	})
+	if err != nil {
+		recs.log.Warn("damaged records not found", logkey.Error, err)
+	}
+	for _, id := range ids {
+		switch _, err := recs.parts.Snapshots.RemoveDamaged(id); {
+		case errors.Is(err, snapshot.ErrLeased):
+			return k.held(op)
+		case err != nil:
+			return k.notNoted(op, "is damaged on the server's disk", err)
+		}
+	}
+	return nil
+}
+
+// put writes the memory and the files of a box to a new record. The memory of other boxes does not
+// wait for the files of this one. Until put returns, saved does not list the record. put gets meta
+// when it has a slot, and waits for the slots as long as ctx lasts.
+func (recs *records) put(ctx context.Context, lease *snapshot.Lease, meta func() snapshot.Meta, b *Box) error {
+	defer recs.hide(lease.ID())()
+	leave, err := recs.writes.Acquire(ctx, string(b.key.owner))
+	if err != nil {
+		return err
+	}
+	defer leave()
+	fits := false
+	err = recs.putMemory(ctx, lease, meta(), b, func(_ context.Context, _ string, room bool) { fits = room })
+	if err != nil || !fits {
+		return err
+	}
+	leave()
+	leave, err = recs.archives.Acquire(ctx, string(b.key.owner))
+	if err != nil {
+		return err
+	}
+	defer leave()
+	_ = recs.putFiles(ctx, lease, b) // the snapshot is worth keeping without them
+	return context.Cause(ctx)
+}
+
+// hide makes saved leave out a record until show is called.
+func (recs *records) hide(id string) (show func()) {
+	recs.saveMu.Lock()
+	defer recs.saveMu.Unlock()
+	if recs.hidden == nil {
+		recs.hidden = make(map[string]bool)
+	}
+	recs.hidden[id] = true
+	return func() {
+		recs.saveMu.Lock()
+		defer recs.saveMu.Unlock()
+		delete(recs.hidden, id)
+	}
 }
 
 // putMemory writes the memory of a box to a record. It calls files after each snapshot that it
@@ -138,13 +208,15 @@ func (recs *records) putMemory(ctx context.Context, lease *snapshot.Lease, meta 
 }
 
 // putFiles replaces the files in a record that has the memory of the box. If ctx ends, the
-// record keeps those that it has. The caller has a slot of archives.
-func (recs *records) putFiles(ctx context.Context, lease *snapshot.Lease, b *Box) {
+// record keeps those that it has. The caller has a slot of archives, and need not log the error.
+func (recs *records) putFiles(ctx context.Context, lease *snapshot.Lease, b *Box) error {
 	var replaced int64
 	if info, err := readHomeInfo(lease.Dir()); err == nil {
 		replaced = info.Bytes
 	}
-	recs.filesStored(ctx, b, lease.Extend(ctx, replaced, func(ctx context.Context, dir string) error { return recs.saveHome(ctx, b, dir) }))
+	err := lease.Extend(ctx, replaced, func(ctx context.Context, dir string) error { return recs.saveHome(ctx, b, dir) })
+	recs.filesStored(ctx, b, err)
+	return err
 }
 
 // filesStored logs that files of a box could not be stored beside its memory, which is worth
@@ -158,25 +230,29 @@ func (recs *records) filesStored(ctx context.Context, b *Box, err error) {
 // expected returns the size of a box on disk as of its last write; 0 if that is unknown.
 func (recs *records) expected(b *Box) int64 {
 	b.reg.mu.Lock()
-	record := b.lease
+	record, dropped := b.lease, b.disk.bytes
 	b.reg.mu.Unlock()
 	if record == nil {
 		return 0
 	}
-	return record.Bytes()
+	return cmp.Or(record.Bytes(), dropped)
 }
 
 // list lists the records of an owner's boxes: hibernated ones, those that this
 // process or another has in memory, and those that were lost with their server. An
-// empty kind means both. The error is CodeNotReady if the directory cannot be read: a box
+// empty kind means both. It leaves out records that this process is about to remove: a box that was
+// rolled back has another. The error is CodeNotReady if the directory cannot be read: a box
 // that is not listed then may exist.
 func (recs *records) list(op string, owner Owner, kind Kind) ([]snapshot.Record, error) {
 	if !recs.hibernates() {
 		return nil, nil
 	}
-	return recs.listed(op, func(meta *snapshot.Meta) bool {
+	before := recs.ending() // a record may be removed while they are listed
+	found, err := recs.listed(op, func(meta *snapshot.Meta) bool {
 		return meta.Purpose == snapshot.Box && meta.Owner == string(owner) && meta.Aside == "" && (kind == "" || meta.Kind == string(kind))
 	})
+	after := recs.ending()
+	return slices.DeleteFunc(found, func(r snapshot.Record) bool { return r.Own && (before[r.ID] || after[r.ID]) }), err
 }
 
 // listed lists the records for which match returns true.
@@ -288,6 +364,15 @@ func (recs *records) specOf(lease *snapshot.Lease) spec {
 	}
 }
 
+// withoutPath is the text of an error without the directories of the host.
+func withoutPath(err error) string {
+	text := err.Error()
+	if failed, ok := errors.AsType[*fs.PathError](err); ok && filepath.IsAbs(failed.Path) {
+		text = strings.ReplaceAll(text, failed.Path, filepath.Base(failed.Path))
+	}
+	return text
+}
+
 // reasonOf is the cause of an error in one line for people.
 func reasonOf(err error) string {
 	for _, known := range []struct {
@@ -302,5 +387,5 @@ func reasonOf(err error) string {
 			return known.text
 		}
 	}
-	return strings.TrimSpace(clip(err.Error(), 200))
+	return strings.TrimSpace(clip(withoutPath(err), 200))
 }

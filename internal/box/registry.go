@@ -109,17 +109,18 @@ func (r *registry) returningLocked(k key) *Box {
 	return nil
 }
 
-// endingForGood reports whether a record belongs to a box that has ended and whose
-// record is about to be removed.
-func (r *registry) endingForGood(record string) bool {
+// endingRecords returns the ids of the records that are about to be removed, since their boxes have
+// ended for good.
+func (r *registry) endingRecords() map[string]bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	ids := map[string]bool{}
 	for b := range r.freeing {
-		if b.lease != nil && b.lease.ID() == record {
-			return !b.recordStays
+		if b.lease != nil && !b.recordStays {
+			ids[b.lease.ID()] = true
 		}
 	}
-	return false
+	return ids
 }
 
 // lastUsedLocked returns the live boxes, the last used first.
@@ -140,17 +141,19 @@ func (r *registry) touchLocked(b *Box) {
 }
 
 // pin keeps a box from being evicted until release or the end of its caller's context. Each call
-// that begins releases the oldest pin of the box, which may be another caller's.
+// that begins releases the oldest pin of the box that is not lasting, which may be another
+// caller's.
 type pin struct {
 	box     *Box
+	lasting bool
 	done    bool        // guarded by registry.mu
 	claims  []claim     // guarded by registry.mu
 	settled bool        // guarded by registry.mu; see Hold.Settle
 	stop    func() bool // of the AfterFunc that releases
 }
 
-func (r *registry) pinLocked(ctx context.Context, b *Box) *pin {
-	p := &pin{box: b}
+func (r *registry) pinLocked(ctx context.Context, b *Box, lasting bool) *pin {
+	p := &pin{box: b, lasting: lasting}
 	b.use.pins = append(b.use.pins, p)
 	r.touchLocked(b)
 	p.stop = context.AfterFunc(ctx, p.release)
@@ -192,7 +195,7 @@ func (r *registry) unpinAllLocked(b *Box) {
 	}
 }
 
-// beginCall counts a call into a box. It uses up the oldest pin.
+// beginCall counts a call into a box. It uses up the oldest pin that is not lasting.
 func (r *registry) beginCall(ctx context.Context, op string, b *Box) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -219,8 +222,8 @@ func (r *registry) beginCall(ctx context.Context, op string, b *Box) error {
 	}
 	b.use.called, b.idle.load = true, load{}
 	r.touchLocked(b)
-	if len(b.use.pins) > 0 {
-		r.unpinLocked(b.use.pins[0])
+	if i := slices.IndexFunc(b.use.pins, func(p *pin) bool { return !p.lasting }); i >= 0 {
+		r.unpinLocked(b.use.pins[i])
 	}
 	return nil
 }

@@ -28,6 +28,7 @@ type Rescue struct {
 	Examples   []string  `json:"examples,omitempty"` // some of their names
 	SnapshotID string    `json:"aside,omitempty"`    // the id of the snapshot that keeps the old state; "": none does
 	Remedy     string    `json:"remedy,omitempty"`   // how to restore that one, without a period at its end; "": with what it was made with
+	Damaged    bool      `json:"damaged,omitempty"`  // nothing restores that one
 }
 
 // unusable reports whether this server can never restore a snapshot as it is. Any other
@@ -53,7 +54,7 @@ func mismatch(err error) string {
 	if public, ok := errors.AsType[publicError](err); ok {
 		return public.Public()
 	}
-	text := err.Error()
+	text := withoutPath(err)
 	if strings.HasPrefix(text, "restore guest ") { // the engine's own words follow the id
 		_, text, _ = strings.Cut(text, ": ")
 	}
@@ -97,7 +98,7 @@ func (f *machineFactory) freshWithFiles(ctx context.Context, b *Box, dir string,
 	if err != nil {
 		return made, err
 	}
-	r := &Rescue{Why: mismatch(cause)}
+	r := &Rescue{Why: mismatch(cause), Damaged: errors.Is(cause, engine.ErrDamaged)}
 	if frozen, ok := errors.AsType[*frozenError](cause); ok {
 		r.Remedy = frozen.remedy(b.key.kind)
 	}
@@ -190,6 +191,8 @@ func (r *Rescue) Explain() string {
 	}
 	switch {
 	case r.SnapshotID == "":
+	case r.Damaged:
+		fmt.Fprintf(&b, " What is left of the old state is kept as snapshot %s for the operator; delete_snapshot %s deletes it.", r.SnapshotID, snapshotTools)
 	case r.Remedy != "":
 		fmt.Fprintf(&b, " The old state is kept as snapshot %s: %s. delete_snapshot %s deletes it.", r.SnapshotID, r.Remedy, snapshotTools)
 	default:

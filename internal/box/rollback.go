@@ -12,7 +12,7 @@ import (
 // meanwhile, and waits for those in flight before it makes the machine. Of each owner, one
 // box at a time is rolled back, so that an owner has at most one machine too many.
 func (m *Manager) rollBack(ctx context.Context, op string, k key, sp spec) (*Box, error) {
-	old, hold, err := m.existing(ctx, op, k)
+	old, hold, err := m.existing(ctx, search{op: op, key: k})
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +68,8 @@ func (l *lifecycle) replace(ctx context.Context, op string, old, b *Box) error {
 	if err == nil {
 		made.lease = l.records.create(b)
 	}
-	made.noteData()
+	made.noteData(b)
+	cause := err
 	l.reg.mu.Lock()
 	switch {
 	case err != nil && caller.Err() != nil:
@@ -82,6 +83,9 @@ func (l *lifecycle) replace(ctx context.Context, op string, old, b *Box) error {
 	}
 	if err != nil {
 		l.reg.mu.Unlock()
+		if code := CodeOf(err); code != CodeCancelled && code != CodeLimit && code != CodeBusy && code != CodeGone && code != CodeNotReady {
+			l.log.Error("box not rolled back", logkey.Guest, b.guestID, logkey.Kind, b.key.kind, logkey.Box, b.key.id, logkey.Source, made.source, logkey.Error, cause)
+		}
 		if made.machine != nil {
 			l.discardMachine(made)
 		}

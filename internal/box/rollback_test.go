@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 )
 
 // snapshotOf saves the state of a session of a flavor, and ends the session.
@@ -120,6 +121,38 @@ func TestFork_OfBoxThatIsRolledBack(t *testing.T) {
 	}
 }
 
+// TestFork_KeepsTheBoxWhileItWaits: a fork that waits for room keeps its box in memory, also after
+// a call in the box has begun and ended.
+func TestFork_KeepsTheBoxWhileItWaits(t *testing.T) {
+	f, snaps := newSnapFixture(t, func(c *Config) { neverIdle(c); c.MaxPerOwner = 2 })
+	f.session(t, "alice", "other")
+	parent := f.session(t, "alice", "parent")
+	hold := make(chan struct{})
+	snaps.mu.Lock()
+	snaps.hold = hold
+	snaps.mu.Unlock()
+	forked := make(chan error, 1)
+	go func() {
+		_, err := f.fork(context.Background(), "alice", KindSession, "parent", ForkOptions{ID: "copy"})
+		forked <- err
+	}()
+	eventually(t, "the fork waits for the room of the other box", func() bool {
+		f.reg.mu.Lock()
+		defer f.reg.mu.Unlock()
+		return len(f.reg.waiting) == 1 && len(f.reg.freeing) == 1
+	})
+	run(t, parent, "1")
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	_, _, err := f.Session(ctx, "alice", SessionOptions{ID: "new"}) // cancelled, if it evicts the parent
+	close(hold)
+	wantCode(t, err, CodeLimit)
+	if err := <-forked; err != nil {
+		t.Errorf("the fork: %v", err)
+	}
+	f.wantStates(t, "alice", map[string]State{"parent": StateReady, "copy": StateReady, "other": StateHibernated})
+}
+
 // A rollback briefly takes the memory of two machines, and both count.
 func TestRollBack_CountsBothMachines(t *testing.T) {
 	f, _ := newSnapFixture(t, func(c *Config) { c.PauseAfter = 0; c.MaxTotalMemoryMB = 2048 })
@@ -136,4 +169,79 @@ func TestRollBack_CountsBothMachines(t *testing.T) {
 		t.Errorf("%d machines at once, which have more than the 2048 MB of all boxes", peak)
 	}
 	f.wantIDs(t, "bob", "box")
+}
+
+// heldMB returns the memory of the flavors of an owner's boxes in memory.
+func (f *fixture) heldMB(owner Owner) int {
+	f.reg.mu.Lock()
+	defer f.reg.mu.Unlock()
+	return f.reg.usageLocked().ownersMB[owner]
+}
+
+// TestRollBack_OwnersLimit: a rollback to a snapshot of a larger flavor does not leave its owner with
+// more memory than it may have, if the box that was to make room for it returns.
+func TestRollBack_OwnersLimit(t *testing.T) {
+	for set, limit := range map[string]func(*Config){
+		"half of the server's": func(c *Config) { c.Halves, c.MaxTotalMemoryMB = true, 8192 },
+		"memory":               func(c *Config) { c.MaxMemoryPerOwnerMB, c.MaxTotalMemoryMB = 4096, 8192 },
+	} {
+		t.Run(set, func(t *testing.T) {
+			f, snaps := newSnapFixture(t, func(c *Config) { neverIdle(c); limit(c) })
+			f.sessionOf(t, "alice", SessionOptions{ID: "m", Flavor: FlavorLarge})
+			saved, err := f.saveSnapshot(t.Context(), "alice", KindSession, "m", SnapshotOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := f.Stop(t.Context(), "alice", KindSession, "m"); err != nil {
+				t.Fatal(err)
+			}
+			f.session(t, "alice", "x")
+			for i := range 3 {
+				f.session(t, "alice", fmt.Sprint("y", i))
+			}
+			snaps.set(&snaps.failWrite, true) // as where the store is full
+			_, err = f.Restore(t.Context(), "alice", KindSession, saved.ID, RestoreOptions{Into: "x"})
+			wantCode(t, err, CodeLimit, "Memory limit per user exceeded")
+			eventually(t, "her boxes are back", func() bool { return f.heldMB("alice") == 4096 })
+			snaps.set(&snaps.failWrite, false)
+		})
+	}
+}
+
+// TestRollBack_HibernatesWhileTheOldMachineEnds: a box that leaves memory right after it was rolled
+// back wakes as it was, while what it was rolled back from is still being freed.
+func TestRollBack_HibernatesWhileTheOldMachineEnds(t *testing.T) {
+	f, _ := newSnapFixture(t, neverIdle)
+	old := f.session(t, "alice", "x")
+	saved, err := f.saveSnapshot(t.Context(), "alice", KindSession, "x", SnapshotOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !f.maintainer.writeIfDue(old) {
+		t.Fatal("not written")
+	}
+	stuck := f.engine.holdLast()
+	b, err := f.Restore(t.Context(), "alice", KindSession, saved.ID, RestoreOptions{Into: "x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.evict(t, b)
+	f.reg.mu.Lock()
+	_, freeing := f.reg.freeing[old]
+	f.reg.mu.Unlock()
+	if !freeing {
+		t.Fatal("the old machine is freed already")
+	}
+	again, hold, err := f.Session(t.Context(), "alice", SessionOptions{ID: "x"})
+	close(stuck)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hold.Release()
+	if hold.Woken == nil || hold.Woken.Behind {
+		t.Errorf("the next call: got %+v, want the box that was rolled back", hold)
+	}
+	if again == b || again == old {
+		t.Error("the box was not written")
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -56,7 +57,7 @@ func (m *Manager) SaveSnapshot(ctx context.Context, owner Owner, kind Kind, id s
 		return SavedSnapshot{}, Hold{}, err
 	}
 	defer end()
-	b, held, err := m.existing(ctx, op, key{owner, kind, id})
+	b, held, err := m.existing(ctx, search{op: op, key: key{owner, kind, id}})
 	if err != nil {
 		return SavedSnapshot{}, Hold{}, err
 	}
@@ -81,15 +82,12 @@ func (m *Manager) saveSnapshot(ctx context.Context, op string, b *Box, opts Snap
 	}
 	err = b.exclusively(ctx, op, func(ctx context.Context, _ *machine.Machine) error {
 		// Only now: no save holds a slot while it waits for its owner's calls.
-		leave, err := m.records.writes.Acquire(ctx, string(owner))
-		if err != nil {
-			return err
-		}
-		defer leave()
-		m.reg.mu.Lock()
-		meta.Ran = b.ranLocked()
-		m.reg.mu.Unlock()
-		return m.records.put(ctx, lease, meta, b)
+		return m.records.put(ctx, lease, func() snapshot.Meta {
+			m.reg.mu.Lock()
+			defer m.reg.mu.Unlock()
+			meta.Ran = b.ranLocked()
+			return meta
+		}, b)
 	})
 	if err != nil {
 		m.records.release(lease, false)
@@ -277,9 +275,12 @@ func ambiguousSnapshot(op, name string, matching []*snapshot.Record) error {
 // saved lists an owner's saved snapshots, and the earlier states of boxes that were
 // set aside.
 func (recs *records) saved(op string, owner Owner) ([]snapshot.Record, error) {
-	return recs.listed(op, func(meta *snapshot.Meta) bool {
+	found, err := recs.listed(op, func(meta *snapshot.Meta) bool {
 		return (meta.Purpose == snapshot.Saved || meta.Aside != "") && meta.Owner == string(owner) && !meta.Written.IsZero()
 	})
+	recs.saveMu.Lock()
+	defer recs.saveMu.Unlock()
+	return slices.DeleteFunc(found, func(r snapshot.Record) bool { return recs.hidden[r.ID] }), err
 }
 
 // beginSave counts a snapshot that an owner begins to save, until end is called. It returns

@@ -1,9 +1,16 @@
 package box
 
 import (
+	"context"
+	"errors"
+	"io"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
 // A name that several snapshots have is an error that lists their ids, the newest first.
@@ -43,5 +50,80 @@ func TestSnapshots_OfOneName(t *testing.T) {
 	}
 	if err := f.DeleteSnapshot("bob", "before"); err != nil {
 		t.Errorf("delete the only snapshot of the name: %v", err)
+	}
+}
+
+// An agent may take twenty seconds to archive its files for a snapshot. The memory of other boxes
+// is written meanwhile, and the snapshot counts once.
+func TestSaveSnapshot_MemoryOfOthersDoesNotWaitForFiles(t *testing.T) {
+	n := writers() + 1
+	f, _ := newSnapFixture(t, neverIdle)
+	done := make(chan struct{})
+	finish := sync.OnceFunc(func() { close(done) })
+	var saves sync.WaitGroup
+	defer saves.Wait()
+	defer finish()
+	var archiving atomic.Int32
+	f.engine.dial = func() io.ReadWriteCloser {
+		return fakeAgent(t, func() (string, protocol.BackupResult) {
+			archiving.Add(1)
+			<-done
+			return "archive", protocol.BackupResult{Mark: "m"}
+		})
+	}
+	for i := range n { // with the slot for an owner who has none
+		owner := Owner("owner " + string(rune('a'+i)))
+		f.session(t, owner, "x")
+		saves.Go(func() {
+			_, hold, err := f.SaveSnapshot(t.Context(), owner, KindSession, "x", SnapshotOptions{})
+			hold.Release()
+			if err != nil {
+				t.Errorf("save a snapshot for %s: %v", owner, err)
+			}
+		})
+	}
+	eventually(t, "files are archived", func() bool { return int(archiving.Load()) == n })
+	wait, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	leave, err := f.records.writes.Acquire(wait, "bob")
+	if err != nil {
+		t.Errorf("a slot to write memory while the files of %d boxes are archived: %v", n, err)
+	}
+	leave()
+	if list, err := f.Snapshots("owner a"); err != nil || len(list) != 0 {
+		t.Errorf("snapshots before the files are stored: got %v, %v; want none", list, err)
+	}
+	end, err := f.records.beginSave("test", "owner a", 2)
+	if err != nil {
+		t.Errorf("a second snapshot, of two, while the files of the first are archived: %v", err)
+	} else {
+		end()
+	}
+	finish()
+	saves.Wait()
+	list, err := f.Snapshots("owner a")
+	if err != nil || len(list) != 1 {
+		t.Fatalf("snapshots: got %v, %v; want one", list, err)
+	}
+	if info, err := f.homeOf(t, list[0].ID); err != nil || info.Mark != "m" {
+		t.Errorf("the files of the snapshot: got %+v, %v", info, err)
+	}
+}
+
+// A snapshot whose call is cancelled while its files are archived is not kept: the caller does not
+// learn its id.
+func TestSaveSnapshot_CancelledWhileFilesAreArchived(t *testing.T) {
+	f, asked, _ := slowFiles(t)
+	f.session(t, "bob", "x")
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-asked
+		cancel()
+	}()
+	if _, _, err := f.SaveSnapshot(ctx, "bob", KindSession, "x", SnapshotOptions{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want that the call was cancelled", err)
+	}
+	if list, err := f.Snapshots("bob"); err != nil || len(list) != 0 {
+		t.Errorf("snapshots: got %v, %v; want none", list, err)
 	}
 }

@@ -38,6 +38,9 @@ func (l *lifecycle) startErrorLocked(op string, b *Box, err error) error {
 	if unusable, ok := errors.AsType[*VolumeError](err); ok {
 		return b.withoutVolume(op, unusable)
 	}
+	if lost, ok := errors.AsType[*unrestorableError](err); ok {
+		return b.error(CodeStartFailed, op, b.startFailed()+": "+lost.Error(), lost.hint, nil)
+	}
 	hint := "Try again; if it happens again, the operator finds the reason in the server's log."
 	unfit, isUnfit := errors.AsType[*unfitError](err)
 	switch {
@@ -57,6 +60,17 @@ func (l *lifecycle) startErrorLocked(op string, b *Box, err error) error {
 	}
 	return e
 }
+
+// unrestorableError is the error of a saved snapshot whose memory cannot be restored.
+type unrestorableError struct {
+	why, hint string // for clients
+	cause     error
+}
+
+func (e *unrestorableError) Error() string {
+	return "the memory of the snapshot cannot be restored: " + e.why
+}
+func (e *unrestorableError) Unwrap() error { return e.cause }
 
 // startFailed is the message of a start that failed.
 func (s *spec) startFailed() string {

@@ -57,7 +57,7 @@ var transitions = []struct {
 	{stateDraining, statePaused, "rollback gives up, the box was paused"},
 	{stateDraining, stateHibernating, "shutdown or a quota cuts off calls"},
 	{stateDraining, stateEnding, "stop, rollback or crash"},
-	{statePaused, stateReady, "pausing failed"},
+	{statePaused, stateReady, "pausing failed, or the disk has nothing of it any more"},
 	{statePaused, stateRunning, "call begins and resumes it"},
 	{statePaused, stateDraining, "stop or rollback begins"},
 	{statePaused, stateHibernating, "idle timeout, eviction or shutdown"},

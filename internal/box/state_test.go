@@ -441,6 +441,9 @@ func walkRareTransitions(t *testing.T, h *history) {
 	if err := pause(b); err != nil {
 		t.Fatal(err)
 	}
+	f.reg.mu.Lock()
+	b.disk.filesSeq = b.use.seq // or it resumes to store them
+	f.reg.mu.Unlock()
 	f.evict(t, b)
 	if got := f.stateOf(b); got != statePaused {
 		t.Errorf("a paused box that could not be written is %v", got)

@@ -106,7 +106,7 @@ func (r *registry) stats() Stats {
 		} else {
 			st.Contexts++
 		}
-		if b.disk.failures > 0 {
+		if b.disk.failures > 0 || b.disk.copyFailures > 0 {
 			st.Unwritten++
 		}
 		l := b.flavor.Limits()

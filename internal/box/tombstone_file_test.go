@@ -145,6 +145,29 @@ func TestTombstones_SharedOnesAreBounded(t *testing.T) {
 	}
 }
 
+// TestTombstones_LastForADay: a server that starts within a day after a loss knows of it, and later not.
+func TestTombstones_LastForADay(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tombstones.json")
+	c := &clock{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+	server := func() *Manager {
+		m := New(DefaultConfig(), Parts{Tombstones: path, Now: c.Now})
+		m.maintainer.shareTombstones(t.Context())
+		return m
+	}
+	k := key{"owner", KindSession, "s"}
+	first := server()
+	first.reg.tombstones.add(&Tombstone{ID: k.id, Kind: k.kind, Owner: k.owner, Reason: ReasonCrashed, At: c.Now()})
+	first.maintainer.shareTombstones(t.Context())
+	c.add(24 * time.Hour)
+	if got := server().reg.tombstones.get(k); got == nil {
+		t.Error("the loss is forgotten within a day")
+	}
+	c.add(time.Second)
+	if got := server().reg.tombstones.get(k); got != nil {
+		t.Errorf("the loss is known after a day: %+v", got)
+	}
+}
+
 // TestTombstones_LargestLimitsFit: an owner whose boxes have the longest limits, in many small
 // ones, does not keep the file from being written for the others.
 func TestTombstones_LargestLimitsFit(t *testing.T) {

@@ -282,7 +282,7 @@ func (h *host) snapshotConfig(cfg *config.Config) snapshot.Config {
 	return snapshot.Config{
 		Dir: filepath.Join(cfg.StateDir, "snapshots"), MaxBytes: int64(cfg.SnapshotDiskMB) << 20, MinFree: h.diskReserve, MaxSaved: int64(cfg.OwnerSnapshotMB) << 20,
 		Reserved:   h.reservedDisk,
-		MaxRecords: maxRecords, MaxAge: cfg.HibernateMaxAge, AgeGrace: ageGrace, DiskGrace: diskGrace, Log: h.log,
+		MaxRecords: maxRecords, MaxAge: cfg.HibernateMaxAge, AgeGrace: min(ageGrace, cfg.HibernateMaxAge), DiskGrace: diskGrace, Log: h.log,
 	}
 }
 

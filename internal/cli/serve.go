@@ -171,6 +171,7 @@ func boxConfig(cfg *config.Config) box.Config {
 	sc.MaxTotalMemoryMB = cfg.MaxTotalMemoryMB
 	sc.MaxPerOwner = cfg.OwnerMaxBoxes
 	sc.MaxMemoryPerOwnerMB = cfg.OwnerMaxMemoryMB
+	sc.Halves = cfg.Auth()
 	sc.IdleTimeout = cfg.SessionTimeout
 	sc.CleanupInterval = cfg.CleanupInterval
 	sc.StartTimeout = cfg.StartTimeout

@@ -55,6 +55,7 @@ func TestSettings_ReachTheLimits(t *testing.T) {
 		"max-total-memory-mb":          b.MaxTotalMemoryMB == 37,
 		"owner-max-boxes":              b.MaxPerOwner == 41,
 		"owner-max-memory-mb":          b.MaxMemoryPerOwnerMB == 43,
+		"halves with tokens":           b.Halves,
 		"session-timeout":              b.IdleTimeout == 47*time.Second,
 		"max-snapshots":                b.MaxSnapshots == 53,
 		"egress-pins":                  len(e.Pins) == 1 && slices.Equal(e.Pins, cfg.Pins()),

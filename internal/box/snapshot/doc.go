@@ -40,6 +40,7 @@
 // no descriptor of its own, and no lock is lost when a record is renamed away.
 //
 // Where to look: store.go opens the store and its records, lease.go writes and publishes data,
-// meta.go describes them, lock.go has the locks between processes, quiescent.go marks boxes that do nothing, space.go makes room, scan.go
-// and usage.go count, sweep.go and remove.go remove, netlimit.go has the limits of networks.
+// meta.go describes them, lock.go has the locks between processes, quiescent.go marks boxes that do
+// nothing, space.go makes room, drop.go by dropping data of boxes in memory, scan.go and usage.go
+// count, sweep.go and remove.go remove, netlimit.go has the limits of networks.
 package snapshot

@@ -124,13 +124,14 @@ func readFileOnce(dir *os.Root, name string) (entry, error) {
 	}
 	e, err := decode(b)
 	if err != nil {
-		return entry{}, fmt.Errorf("decode %q: %w", name, err)
+		return e, fmt.Errorf("decode %q: %w", name, err)
 	}
 	return e, nil
 }
 
-// readEntry reads the entry of a record. Its error is fs.ErrNotExist if the record has
-// none yet. If the record changes meanwhile, any error is possible.
+// readEntry reads the entry of a record; of a damaged one, at most the Meta, for reports. Its error
+// is fs.ErrNotExist if the record has none yet. If the record changes meanwhile, any error is
+// possible.
 func readEntry(dir *os.Root) (entry, error) {
 	// meta.json first: if new data are committed in between, it describes the earlier
 	// data, and not vice versa.
@@ -143,8 +144,10 @@ func readEntry(dir *os.Root) (entry, error) {
 			err = fmt.Errorf("%q is missing: %w", savedName, ErrDamaged)
 		}
 		return e, err
+	case savedErr != nil && err != nil:
+		return entry{Meta: saved.Meta}, savedErr
 	case savedErr != nil:
-		return entry{}, savedErr
+		return entry{Meta: e.Meta}, savedErr // for a report
 	case err == nil && e.Gen == saved.Gen:
 		// After a power failure meta.json may be an older one.
 		e.Written, e.Bytes, e.Stale = saved.Written, saved.Bytes, saved.Stale
@@ -152,7 +155,7 @@ func readEntry(dir *os.Root) (entry, error) {
 	case err == nil, torn, errors.Is(err, fs.ErrNotExist):
 		return saved, nil
 	}
-	return entry{}, err
+	return entry{Meta: saved.Meta}, err
 }
 
 // putMeta replaces the entry in meta.json. After a crash the file has the old or the

@@ -19,6 +19,8 @@ type Lease struct {
 	mu   sync.Mutex // also orders writes of metadata, and is held during them
 	e    entry      // guarded by mu
 	done bool       // guarded by mu
+
+	consent Consent // guarded by mu; of AllowDrop
 }
 
 // ID returns the record's id.
@@ -189,13 +191,16 @@ type writing struct {
 	write       func(ctx context.Context, dir string) error
 }
 
+// copies reports whether the data only copy a box that stays in memory.
+func (w *writing) copies() bool { return w.next.Purpose == Box && w.next.Stale }
+
 // write makes the data of w.next and commits them.
 func (l *Lease) write(ctx context.Context, w writing) (err error) {
 	if err := l.removeStrays(); err != nil {
 		return err
 	}
 	need := min(max(w.need, 0), maxBytes)
-	if err := l.s.reserveBytes(ctx, l, need, w.there); err != nil {
+	if err := l.s.reserveBytes(ctx, l, need, w.there, w.copies()); err != nil {
 		return err
 	}
 	name := dataName(w.next.Gen)
@@ -221,7 +226,7 @@ func (l *Lease) write(ctx context.Context, w writing) (err error) {
 		return err
 	}
 	if w.next.Bytes > need {
-		if err := l.s.reserveBytes(ctx, l, w.next.Bytes, w.next.Bytes); err != nil {
+		if err := l.s.reserveBytes(ctx, l, w.next.Bytes, w.next.Bytes, w.copies()); err != nil {
 			return err
 		}
 	}

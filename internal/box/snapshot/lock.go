@@ -42,7 +42,8 @@ func newStoreLock(offset int64, name string) storeLock {
 
 // localLease is a lease that this process has.
 type localLease struct {
-	readers int // number of readers that share it; 0: exclusive
+	readers int    // number of readers that share it; 0: exclusive
+	drops   *Lease // the lease, if AllowDrop was called; nil: it was not
 }
 
 // lockOffset returns the offset of a record's lock: 62 of the 130 random bits of its

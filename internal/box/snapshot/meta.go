@@ -162,7 +162,8 @@ func (e *entry) encode() ([]byte, error) {
 }
 
 // decode parses the content of a file. Unknown fields are ignored. Errors: ErrDamaged,
-// also errForeign for a later format.
+// also errForeign for a later format. Of a damaged one it returns the Meta if that can be read; it
+// is for reports only.
 func decode(b []byte) (entry, error) {
 	var f frame
 	var e entry
@@ -176,11 +177,12 @@ func decode(b []byte) (entry, error) {
 		return e, fmt.Errorf("format %d is newer than %d: %w", f.Format, format, errForeign)
 	case f.Format != format:
 		err = fmt.Errorf("format %d, want %d", f.Format, format)
-	case f.Sum != crc32c.Of(f.Record):
-		err = errors.New("checksum mismatch")
 	default:
 		if err = json.Unmarshal(f.Record, &e); err == nil {
 			err = e.check()
+		}
+		if err == nil && f.Sum != crc32c.Of(f.Record) {
+			return entry{Meta: e.Meta}, fmt.Errorf("checksum mismatch: %w", ErrDamaged)
 		}
 	}
 	if err != nil {

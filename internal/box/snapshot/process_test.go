@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 // child does, with the store in args[1], what args[0] says.
 func child(args []string) error {
 	cfg := Config{Dir: args[1]}
-	if args[0] == "write" || args[0] == "extend" {
+	if args[0] == "write" || args[0] == "extend" || args[0] == "drop" {
 		cfg.step = func(step string) { dieAt(step, args[3]) }
 	}
 	s, err := Open(cfg)
@@ -85,6 +85,14 @@ func child(args []string) error {
 			dieAt("halfway", args[3])
 			return addFiles(ctx, dir)
 		})
+	case "drop": // the data of args[2], and be killed at args[3]
+		c, err := s.Acquire(args[2])
+		if err != nil {
+			return err
+		}
+		c.AllowDrop(agrees)
+		s.dropCopies([]*item{s.readItem(args[2])})
+		return nil
 	case "contend": // for the records args[2:]
 		return contend(s, args[2:])
 	}
@@ -248,6 +256,15 @@ func TestAcquire_ByManyProcesses(t *testing.T) {
 	}
 }
 
+// killed runs a child, which has to kill itself.
+func killed(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	err := cmd.Run()
+	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
+		t.Fatalf("child: %v", err)
+	}
+}
+
 // TestWrite_Killed kills a process at each step of a write.
 func TestWrite_Killed(t *testing.T) {
 	for _, step := range []string{"made", "halfway", "written", "described", "renamed"} {
@@ -264,11 +281,7 @@ func TestWrite_Killed(t *testing.T) {
 				id := c.ID()
 				c.Release()
 
-				cmd := start(t, "write", s.dir, id, step)
-				err := cmd.Run()
-				if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
-					t.Fatalf("child: %v", err)
-				}
+				killed(t, start(t, "write", s.dir, id, step))
 				committed := step == "renamed"
 				got := list(t, s)
 				if len(got) != 1 || got[0].Leased {
@@ -295,7 +308,7 @@ func TestWrite_Killed(t *testing.T) {
 				if len(removed) > 0 {
 					t.Errorf("removed %+v", removed)
 				}
-				c, err = s.Acquire(id)
+				c, err := s.Acquire(id)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -52,6 +52,17 @@ func TestSaved_LeaveRoomForBoxes(t *testing.T) {
 	stored(t, s, savedOf("carol"), "x")
 }
 
+// The shares are of what the disk has room for if that is less than the store may have.
+func TestSaved_ShareOfSmallDisk(t *testing.T) {
+	s := open(t, Config{MaxBytes: 1000 * kB, MinFree: 8 * kB, free: func() int64 { return 108 * kB }})
+	wantFull(t, s, savedOf("alice"), 26*kB, LimitOwner, 25*kB)
+	stored(t, s, savedOf("alice"), blob(25*kB))
+	s.cfg.free = func() int64 { return 83 * kB } // without what alice has
+	wantFull(t, s, savedOf("alice"), 1*kB, LimitOwner, 25*kB)
+	s.cfg.MaxBytes = 40 * kB
+	wantFull(t, s, savedOf("bob"), 11*kB, LimitOwner, 10*kB)
+}
+
 // The bytes written count, not the estimate.
 func TestSaved_ExceedsEstimate(t *testing.T) {
 	s := open(t, Config{MaxBytes: 100 * kB, MaxSaved: 10 * kB})

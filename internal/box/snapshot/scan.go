@@ -128,6 +128,7 @@ func (s *Store) scan() ([]*item, error) {
 	s.mu.Unlock()
 	after := make(map[string]seen, len(names))
 	items := make([]*item, 0, len(names))
+	damaged := false
 	for _, name := range names {
 		begun := time.Now()
 		info, err := s.records.Lstat(name)
@@ -149,7 +150,9 @@ func (s *Store) scan() ([]*item, error) {
 		}
 		after[name] = now
 		items = append(items, now.item)
+		damaged = damaged || errors.Is(now.err, ErrDamaged)
 	}
+	s.damaged.Store(damaged)
 	s.mu.Lock()
 	s.seen = after
 	if s.resized == resized { // otherwise items may be older than what is known

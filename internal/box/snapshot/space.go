@@ -29,9 +29,21 @@ func (s shortfall) fits() bool { return s.needsNoEviction() && s.reserved <= 0 }
 // may still be refused, for what others have reserved.
 func (s shortfall) needsNoEviction() bool { return s.budget <= 0 && s.disk <= 0 && s.records <= 0 }
 
-// without returns the shortfall after the removal of a record of so many bytes.
-func (s shortfall) without(bytes int64) shortfall {
-	return shortfall{budget: s.budget - bytes, disk: s.disk - bytes, records: s.records - 1, reserved: s.reserved - bytes}
+// without returns the shortfall after the removal of records.
+func (s shortfall) without(records []*item) shortfall {
+	s = s.withoutDataOf(records)
+	s.records -= int64(len(records))
+	return s
+}
+
+// withoutDataOf returns the shortfall after the removal of the data of records that stay.
+func (s shortfall) withoutDataOf(records []*item) shortfall {
+	for _, it := range records {
+		s.budget -= it.Bytes
+		s.disk -= it.Bytes
+		s.reserved -= it.Bytes
+	}
+	return s
 }
 
 // free returns the space on the disk that is available to this user.
@@ -98,6 +110,17 @@ func (s *Store) shortfallFor(items []*item, own string, need, written, available
 	return short, nil
 }
 
+// pendingOf returns how many bytes the lessee of a record is writing to it.
+func (s *Store) pendingOf(it *item) int64 {
+	if it.Pending == 0 {
+		return 0
+	}
+	if held, err := s.leased(it.id); err != nil || !held {
+		return 0 // the writer was killed
+	}
+	return it.Pending
+}
+
 // writtenOf returns how much of the data being written to a record is on the disk; 0 if
 // that cannot be read.
 func (s *Store) writtenOf(it *item) int64 {
@@ -114,11 +137,12 @@ func (s *Store) writtenOf(it *item) int64 {
 }
 
 // reserveBytes makes space for need bytes that replace the data of a lease, of which
-// written are already on the disk, and publishes the reservation.
-func (s *Store) reserveBytes(ctx context.Context, lease *Lease, need, written int64) error {
-	req := &requester{lease.Meta().Owner, lease.id, need}
+// written are already on the disk, and publishes the reservation. For copies see requester.
+func (s *Store) reserveBytes(ctx context.Context, lease *Lease, need, written int64, copies bool) error {
+	meta := lease.Meta()
+	req := &requester{owner: meta.Owner, id: lease.id, bytes: need, copies: copies}
 	return s.reserveSpace(ctx, req, func(items []*item) (shortfall, error) {
-		if lease.Meta().Purpose == Saved {
+		if meta.Purpose == Saved {
 			if err := s.checkSaved(items, req, written); err != nil {
 				return shortfall{}, err
 			}
@@ -196,11 +220,12 @@ func (s *Store) checkSaved(items []*item, req *requester, written int64) error {
 	return nil
 }
 
-// requester is the owner for whom space is made, the record to be replaced, and the
-// number of bytes.
+// requester is who needs space.
 type requester struct {
-	owner, id string
-	bytes     int64
+	owner  string
+	id     string // of the record whose data are replaced
+	bytes  int64  // of the new data
+	copies bool   // they only copy a box that stays in memory
 }
 
 // reserveRecord makes space for one more record of an owner.
@@ -237,16 +262,26 @@ func (s *Store) reserveSpace(ctx context.Context, req *requester, lacks func([]*
 		if attempt == reserveAttempts {
 			return fullError(short)
 		}
-		victims, err := s.chooseVictims(items, req, short)
+		var copies []*item
+		rest := short
+		if req.copies { // of boxes that are in memory too, before boxes that are only here
+			copies = s.chooseCopies(items, nil, req, short)
+			rest = short.withoutDataOf(copies)
+		}
+		victims, err := s.chooseVictims(items, copies, req, rest)
 		if err != nil {
 			return err
 		}
-		rest := short
-		for _, it := range victims {
-			rest = rest.without(it.Bytes)
+		rest = rest.without(victims)
+		if !req.copies {
+			copies = s.chooseCopies(items, victims, req, rest)
+			rest = rest.withoutDataOf(copies)
 		}
 		if !rest.fits() {
 			return fullError(rest) // evict nothing if it would not suffice
+		}
+		if !s.dropCopies(copies) {
+			continue // perhaps it does not suffice any more
 		}
 		if _, err := s.evict(victims); err != nil {
 			return err
@@ -281,8 +316,8 @@ func fullError(short shortfall) error {
 // Only Box records without a lease qualify: first those of the requester, then those of
 // the owner with the most data, but never of an owner with less than the requester
 // would have; of each owner, the least recently used first. req is nil when a sweep
-// enforces the limits.
-func (s *Store) chooseVictims(items []*item, req *requester, short shortfall) ([]*item, error) {
+// enforces the limits. The data of dropped are about to go.
+func (s *Store) chooseVictims(items, dropped []*item, req *requester, short shortfall) ([]*item, error) {
 	weight := func(it *item) int64 {
 		if short.records > 0 {
 			return 1
@@ -298,7 +333,13 @@ func (s *Store) chooseVictims(items []*item, req *requester, short shortfall) ([
 		if it.err != nil || req != nil && it.id == req.id {
 			continue
 		}
+		if slices.Contains(dropped, it) {
+			continue
+		}
 		has[it.Owner] += weight(it)
+		if short.records <= 0 {
+			has[it.Owner] += max(0, s.pendingOf(it)-it.Bytes) // what is just being written
+		}
 		if it.Purpose == Box {
 			boxes = append(boxes, it)
 		}
@@ -336,7 +377,7 @@ func (s *Store) chooseVictims(items []*item, req *requester, short shortfall) ([
 		if !held {
 			out = append(out, it)
 			has[it.Owner] -= weight(it)
-			short = short.without(it.Bytes)
+			short = short.without([]*item{it})
 		}
 	}
 	return out, nil

@@ -146,6 +146,7 @@ type Store struct {
 	lock     *os.File
 	lockInfo fs.FileInfo
 	count    atomic.Int64 // of records: the last scan's, adjusted by own changes
+	damaged  atomic.Bool  // the last scan found a damaged record
 
 	// evictions is held by an eviction while it calls beforeRemove and removes records. An eviction
 	// loses the state of a box, so no two evict for the same lack. Only reservations that must
@@ -170,16 +171,16 @@ type Store struct {
 	usage                                 // guarded by mu
 }
 
-// BeforeRemove sets a function that Create, Write and Sweep call before they remove records, so
-// that either the record or a tombstone of it always exists. The function returns the IDs of
-// the records for which it could make no tombstone, with an error that says why. These records
+// BeforeRemove sets a function that Create, Write, Sweep and RemoveDamaged call before they remove
+// records, so that either the record or a tombstone of it always exists. The function returns the
+// IDs of the records for which it could make no tombstone, with an error that says why. These records
 // stay, and a later Sweep tries again.
 //
-// The function gets many records at once where many go. It runs in the goroutine of the caller
-// of Create, Write or Sweep. It may get a record that then cannot be removed; it gets that one
-// again only if the record was used meanwhile. While it runs, other evictions wait, of all
-// processes, and writes that evict nothing go on. The function must not call Write or Create
-// of the store, which may wait for it. Call BeforeRemove before any of the three.
+// The function gets many records at once where many go. It runs in the goroutine of the caller of
+// these methods. It may get a record that then cannot be removed; it gets that one again only if the
+// record was used meanwhile. While it runs, other evictions wait, of all processes, and writes that
+// evict nothing go on. The function must not call Write or Create of the store, which may wait for
+// it. Call BeforeRemove before any of these methods.
 func (s *Store) BeforeRemove(f func([]Removal) (stay []string, err error)) {
 	s.beforeRemove = f
 }

@@ -122,6 +122,51 @@ func (s *Store) sweepRecord(id string, aged map[string]time.Time, left *[]string
 	}}, nil
 }
 
+// Damaged returns the ids of damaged records of which enough is left to know what they were of, and
+// for which match returns true, as of the last List.
+func (s *Store) Damaged(match func(*Meta) bool) ([]string, error) {
+	if !s.damaged.Load() {
+		return nil, nil
+	}
+	items, err := s.scan()
+	if err != nil {
+		return nil, err
+	}
+	var ids []string
+	for _, it := range items {
+		m := it.Meta // a copy for match
+		if errors.Is(it.err, ErrDamaged) && m.BoxID != "" && match(&m) {
+			ids = append(ids, it.id)
+		}
+	}
+	return ids, nil
+}
+
+// RemoveDamaged removes a record as Sweep does if it is damaged, and reports whether it did, or
+// another call has just done so. The error is ErrLeased while the record has a lease, as while a
+// Sweep removes it.
+func (s *Store) RemoveDamaged(id string) (removed bool, err error) {
+	if !validID(id) {
+		return false, nil
+	}
+	err = ErrLeased // if take does not get as far as to look at the record
+	gone, failed := s.removeAll([]candidate{{id, func(it *item, dir *os.Root) (*Removal, error) {
+		err = nil
+		if removed = errors.Is(it.err, ErrNotFound); removed {
+			return nil, nil
+		}
+		why, _, err := s.inspect(it, dir)
+		if err != nil || why != Damaged {
+			return nil, err
+		}
+		return &Removal{Record: it.record(false), Why: why}, nil
+	}}})
+	if failed != nil {
+		err = failed
+	}
+	return removed || len(gone) > 0, err
+}
+
 // agedOut reports whether sweeps have found a record expired for long enough; before is
 // the state as of the last Sweep.
 func (s *Store) agedOut(id string, before map[string]time.Time) bool {
@@ -198,7 +243,7 @@ func (s *Store) sweepSpace(ctx context.Context) ([]Removal, error) {
 	if s.tooEarlyToEvict(short.disk > 0) {
 		short.disk = 0
 	}
-	victims, err := s.chooseVictims(items, nil, short)
+	victims, err := s.chooseVictims(items, nil, nil, short)
 	if err != nil {
 		return nil, err
 	}
