@@ -19,7 +19,7 @@ var update = flag.Bool("update", false, "rewrite the files under testdata/catalo
 // listCeiling bounds tools/list, which every conversation pays for, and codeCeiling what
 // code mode adds to it.
 const (
-	listCeiling = 34 << 10
+	listCeiling = 37 << 10
 	codeCeiling = 4 << 10
 )
 
@@ -320,7 +320,7 @@ func markdown() string {
 }
 
 var setDocs = map[Set]string{
-	Sessions: "A session is a sandbox with an id. The text of a result begins with the output. A line after it names the session, in full if it is new, and says how the call ended; notes follow. `structuredContent` has the same facts as fields. A failure outside the sandbox, such as an invalid argument, is a result with `isError` whose text gives the reason; `_meta[\"glovebox/error\"]` has code and data, and `structuredContent` of `execute_code` and `execute_command` has the reason as `stderr`, its `error_code`, and as much of the session as is known. With `--tool-errors=protocol` it is a JSON-RPC error instead.\n\n" +
+	Sessions: "A session is a sandbox with an id. The text of a result begins with the output. A line after it names the session, in full if it is new, and says how the call ended; notes follow. `structuredContent` has the same facts as fields. A failure outside the sandbox, such as an invalid argument, is a result with `isError` whose text gives the reason; `_meta[\"glovebox/error\"]` has code and data. With `--tool-errors=protocol` it is a JSON-RPC error instead.\n\n" +
 		"`isError` is also set if the program fails: the code raised an error, or the command's exit code is not 0. Stopping a session that does not exist is not an error. The microsandbox MCP server, whose clients these tools support, behaves the same way. Session tools accept the id or unique name of a context too; a session with that id takes precedence.\n\n" +
 		"Sessions and contexts belong to a user (an access token or, without tokens, the user of this machine), not to a connection: every connection of the user to this server may use them and lists all of them. A session that another `glovebox stdio` of the user has in memory is listed as *in use by another server* and cannot be used until that server ends or hibernates it.",
 	Contexts: "A context is an interpreter in a sandbox of its own. Its tools return JSON as text and as structured content, and errors as `{\"error\", \"code\"}` with `isError`. The tools' own codes are EXECUTION_FAILED, CONTEXT_CREATION_FAILED (INVALID_CONTEXT_NAME for a bad name) and STOP_FAILED.\n\n" +
@@ -336,14 +336,14 @@ const taskDocs = `
 
 To a client that declares the extension ` + "`io.modelcontextprotocol/tasks`" + `, a call that takes longer than half a second returns a task. The client polls it with ` + "`tasks/get`" + `, and can cancel it with ` + "`tasks/cancel`" + `, which interrupts the code. The finished task contains the result of the call. A client that disconnects does not end its task; one that disconnects before it has the task cancels the call. Only the owner of a task can read it.
 
-Tasks expire an hour after their start. An owner has at most 256 tasks, 32 of them running; beyond that, calls return their results directly. A result may have 16 MiB. Results that the client has read are dropped early if all results together take more than 128 MiB, or those of one owner more than 32 MiB. Tasks end with their server, which waits for running ones when it stops. Afterwards their results are lost, and the error says so; variables and files of the box are kept.
+Tasks expire an hour after their start. An owner has at most 256 tasks, 32 of them running; beyond that, calls return their results directly. A result may have 16 MiB, all results together 128 MiB, and those of one owner 32 MiB. At these limits, results that their clients have read make room, the oldest first. If that does not suffice for the limit of all, the oldest result of the owner with the most does, if that owner has more than the new result's owner would have. Otherwise an error replaces the new result. Tasks end with their server, which waits for running ones when it stops. Afterwards their results are lost, and the error says so; variables and files of the box are kept.
 
 `
 
 const errorDocs = `
 ## Errors
 
-Every failure has one internal code. The table maps it to the fields that clients see: the text code is in the JSON of context and file tools; the JSON-RPC code and error_code are in _meta of the results of session tools, or in the error itself with --tool-errors=protocol. A program that fails is a result, not an error. The internal code not_found becomes CONTEXT_NOT_FOUND, SESSION_NOT_FOUND or SNAPSHOT_NOT_FOUND. The internal code gone becomes CALL_INTERRUPTED if the box goes on, so that the next call can use it, and cancelled does if the server stops. The output of a program that was cut off so is in stdout and stderr of the result, or of data.context of the JSON-RPC error.
+Every failure has one internal code. The table maps it to the fields that clients see: the text code is in the JSON of context and file tools; the JSON-RPC code and error_code are in _meta of the results of session tools, or in the error itself with --tool-errors=protocol. The structured content of a failed call has the reason as error (of execute_code and execute_command, as the end of stderr) and one of these codes as error_code; required fields of the result that are not known are empty. A program that fails is a result, not an error. The internal code not_found becomes CONTEXT_NOT_FOUND, SESSION_NOT_FOUND or SNAPSHOT_NOT_FOUND. The internal code gone becomes CALL_INTERRUPTED if the box goes on, so that the next call can use it, and cancelled does if the server stops. The output of a program that was cut off so is in stdout and stderr of the result, or of data.context of the JSON-RPC error.
 
 `
 

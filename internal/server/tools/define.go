@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
-	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/box"
@@ -81,11 +80,12 @@ func define[In, Out any](d info, h func(context.Context, *Call, In) (Out, error)
 
 func newTool[In, Out any](d info, h func(context.Context, *Call, In) (Out, error)) Tool {
 	in := inputOf[In](d.name)
+	output, blank := outputOf[In, Out](d.name)
 	no := false
 	def := &mcp.Tool{
 		Name: d.name, Title: d.title, Description: d.description,
 		InputSchema:  in.offline,
-		OutputSchema: schemaOf[Out](d.name, nil),
+		OutputSchema: output,
 		Annotations: &mcp.ToolAnnotations{
 			Title: d.title, ReadOnlyHint: d.readOnly, DestructiveHint: &d.destructive,
 			IdempotentHint: d.idempotent, OpenWorldHint: &no,
@@ -95,12 +95,12 @@ func newTool[In, Out any](d info, h func(context.Context, *Call, In) (Out, error
 		return func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			var args In
 			if err := in.decode(req.Params.Arguments, &args); err != nil {
-				return answerFailed[In, Out](d, deps, args, target{}, err)
+				return answerFailed[In, Out](d, deps, blank, args, target{}, err)
 			}
 			recordFields(ctx, args)
 			boxes, err := deps.manager(ctx)
 			if err != nil {
-				return answerFailed[In, Out](d, deps, args, target{}, err)
+				return answerFailed[In, Out](d, deps, blank, args, target{}, err)
 			}
 			c := &Call{Boxes: boxes, Owner: ownerOf(req.Extra), Links: understandsLinks(req), reserve: deps.Reserve, holdCall: deps.Hold, approver: deps.Approvals}
 			c.Client, _ = ctx.Value(clientKey{}).(*Client)
@@ -109,7 +109,7 @@ func newTool[In, Out any](d info, h func(context.Context, *Call, In) (Out, error
 			c.progress = p
 			do := func(ctx context.Context) (*mcp.CallToolResult, error) {
 				if c.expired != nil {
-					return answerFailed[In, Out](d, deps, args, target{}, c.expired)
+					return answerFailed[In, Out](d, deps, blank, args, target{}, c.expired)
 				}
 				ctx = c.follow(ctx)
 				delivered := false
@@ -122,7 +122,7 @@ func newTool[In, Out any](d info, h func(context.Context, *Call, In) (Out, error
 						}
 						err = interruptedByStop(err)
 					}
-					return answerFailed[In, Out](d, deps, args, c.found, err)
+					return answerFailed[In, Out](d, deps, blank, args, c.found, err)
 				}
 				recordFields(ctx, out)
 				res, err := present(out)
@@ -146,48 +146,6 @@ func newTool[In, Out any](d info, h func(context.Context, *Call, In) (Out, error
 		}
 	}
 	return Tool{Def: def, Set: d.set, Needs: d.needs, Long: d.long, alias: d.alias, volumes: d.volumes, code: d.code, calls: d.calls, offline: d.offline, wordings: d.wordings, online: in.schema, bind: bind}
-}
-
-// A failer makes the structured content of a call that failed outside of its code, in the shape of
-// its results. b has no box if the call found none.
-type failer[In any] interface {
-	failed(in In, b target, why failure) any
-}
-
-// A failure is why a call failed outside of its code.
-type failure struct {
-	code, text string
-	partial    box.Partial // the output of a program whose box ended while it ran
-}
-
-// answerFailed answers a failed call, in the shape of the tool's results if they have one for it.
-func answerFailed[In, Out any](d info, deps Deps, in In, b target, cause error) (*mcp.CallToolResult, error) {
-	res, err := d.family.answer(deps, d.name, cause)
-	var out Out
-	f, ok := any(out).(failer[In])
-	if err != nil || !ok {
-		return res, err
-	}
-	why := failure{}
-	if coded, ok := res.Meta[metaError].(*jsonrpc.Error); ok {
-		var details data
-		if json.Unmarshal(coded.Data, &details) == nil { // our own
-			why.code = details.ErrorCode
-		}
-	}
-	if text, ok := res.Content[0].(*mcp.TextContent); ok {
-		why.text = text.Text
-		if e, ok := errors.AsType[*box.Error](cause); ok && e.Partial != nil {
-			why.partial = *e.Partial
-			text.Text = lines(e.Partial.Stdout, e.Partial.Stderr, why.text)
-		}
-	}
-	structured, err := plainjson.Marshal(f.failed(in, b, why))
-	if err != nil {
-		return nil, err
-	}
-	res.StructuredContent = json.RawMessage(structured)
-	return res, nil
 }
 
 // ownerOf returns the owner of the boxes of a request: the authenticated caller, or
@@ -263,6 +221,10 @@ func indent(data []byte) string {
 // schemaOf encodes the schema of a type, without the fields of a struct that omit chooses.
 // It is done once; the SDK would do it for every call and list.
 func schemaOf[T any](tool string, omit func(reflect.StructField) bool) json.RawMessage {
+	return encodeSchema(tool, inferSchema[T](tool, omit))
+}
+
+func inferSchema[T any](tool string, omit func(reflect.StructField) bool) *jsonschema.Schema {
 	s, err := jsonschema.For[T](nil)
 	if err != nil {
 		panic(fmt.Errorf("define %s: %w", tool, err))
@@ -276,6 +238,10 @@ func schemaOf[T any](tool string, omit func(reflect.StructField) bool) json.RawM
 			}
 		}
 	}
+	return s
+}
+
+func encodeSchema(tool string, s *jsonschema.Schema) json.RawMessage {
 	data, err := json.Marshal(s)
 	if err != nil {
 		panic(fmt.Errorf("define %s: %w", tool, err))

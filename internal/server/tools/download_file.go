@@ -124,8 +124,8 @@ func (c *Call) reserveAnswer(ctx context.Context, bytes, size int64) error {
 	}
 	return &box.Error{
 		Code: box.CodeLimit, Op: "download file",
-		Msg:     fmt.Sprintf("%d bytes do not fit beside the other answers that this user has not read yet", bytes),
-		Hint:    "Read those first, or pass a smaller max_bytes and read on with offset.",
+		Msg:     fmt.Sprintf("%d bytes do not fit beside the answers that clients have not read yet", bytes),
+		Hint:    "Read those of earlier calls, or pass a smaller max_bytes and read on with offset.",
 		Context: map[string]string{"limit": "unread_answers"},
 	}
 }

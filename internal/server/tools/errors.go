@@ -62,7 +62,7 @@ var errorSpecs = map[box.Code]errorSpec{
 	box.CodeGone: {jsonrpc.CodeInternalError, "SESSION_ENDED", "Session ended: ", "session", "medium", "",
 		[]string{"Call again: a new box takes its place, without the variables and files of the old one."}},
 	box.CodeLimit: {jsonrpc.CodeInvalidRequest, "RESOURCE_LIMIT_ERROR", "Resource limit exceeded: ", "resource", "high", "",
-		[]string{"Stop a session or context that is no longer needed.", "Use a smaller flavor.", "Try again later."}},
+		nil}, // see limitSuggestions
 	box.CodeBusy: {jsonrpc.CodeInvalidRequest, "SESSION_BUSY", "", "resource", "medium", "",
 		[]string{"Wait for the calls under way in this box, or use another one."}},
 	box.CodeHeld: {jsonrpc.CodeInvalidRequest, "SESSION_IN_USE", "", "session", "medium", "CONTEXT_IN_USE", nil},
@@ -160,8 +160,25 @@ func errorSpecOf(e *box.Error) errorSpec {
 		m.suggest = []string{"When the server runs again, variables and files are there if it writes sessions to disk."}
 	case e.Code == box.CodeGone && e.Context["saved"] != "":
 		m.suggest = nil // the hint says what to do
+	case e.Code == box.CodeLimit:
+		m.suggest = limitSuggestions(e.Context["limit"])
 	}
 	return m
+}
+
+// limitSuggestions returns what helps at a limit, which package box names in the context of its
+// error.
+func limitSuggestions(limit string) []string {
+	const stop, later = "Stop a session or context that is no longer needed.", "Try again later."
+	switch limit {
+	case "snapshots", "snapshot_disk", "snapshot_disk_per_owner":
+		return []string{"Delete snapshots that are no longer needed."}
+	case "count", "per_owner":
+		return []string{stop, later}
+	case "memory", "memory_per_owner", "disk":
+		return []string{stop, "Use a smaller flavor.", later}
+	}
+	return []string{later}
 }
 
 // ErrShutdown is the cause of the context of a call that the server cancels because it stops. Its
@@ -296,6 +313,13 @@ func TooManyAnswers(bytes, limit int) *jsonrpc.Error {
 	m := errorSpecs[box.CodeLimit]
 	return rpcError(m, fmt.Sprintf("%sthe call has run, and its answer of %d bytes does not fit in the %d bytes of answers that this user may leave unread", m.prefix, bytes, limit),
 		[]string{"Read the answers of earlier calls, or ask for less at once."}, map[string]string{"limit": "unread_answers"})
+}
+
+// TooManyAnswersInAll is TooManyAnswers for the limit of all clients together.
+func TooManyAnswersInAll(bytes, limit int) *jsonrpc.Error {
+	m := errorSpecs[box.CodeLimit]
+	return rpcError(m, fmt.Sprintf("%sthe call has run, and its answer of %d bytes does not fit in the %d bytes of answers that all users together may leave unread", m.prefix, bytes, limit),
+		[]string{"If repeating the call does no harm, try again in a moment, or ask for less at once."}, map[string]string{"limit": "unread_answers_in_all"})
 }
 
 // UnknownTool is the error for a tool that is not among names, those that a server

@@ -46,6 +46,29 @@ func wantLoss(t *testing.T, m *box.Manager, name, args string) {
 	}
 }
 
+// TestLoss_InNotFound: tools that make no session say why there is none any more, and leave the
+// report to the call that makes one.
+func TestLoss_InNotFound(t *testing.T) {
+	m := toolstest.Manager(t, nil)
+	lose(t, m)
+	for name, args := range map[string]string{
+		"list_files":    `{"session_id":"s"}`,
+		"download_file": `{"path":"f","session_id":"s"}`,
+	} {
+		res, err := call(t, m, name, args)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := res.Content[0].(*mcp.TextContent).Text
+		for _, want := range []string{"Session not found: s; it was stopped", "Its variables and files are gone. execute_code with the same session_id makes a new one."} {
+			if !res.IsError || !strings.Contains(text, want) {
+				t.Errorf("%s of a session that was stopped: %q, want %q", name, text, want)
+			}
+		}
+	}
+	wantLoss(t, m, "execute_code", `{"code":"1","session_id":"s"}`)
+}
+
 // TestLoss_InText: a model that reads only the text of an answer learns of a loss from
 // every tool that uses a box, once.
 func TestLoss_InText(t *testing.T) {
@@ -147,18 +170,18 @@ func TestInterrupted_KeepsOutput(t *testing.T) {
 			t.Errorf("the text is %q", content)
 		}
 	}
-	res, err := answerFailed[executeCodeIn, executeCodeOut](info{name: "execute_code", family: sessionErrors}, deps, executeCodeIn{}, target{}, gone)
+	res, err := answerFailed[executeCodeIn, executeCodeOut](info{name: "execute_code", family: sessionErrors}, deps, nil, executeCodeIn{}, target{}, gone)
 	check(res, err, `"stdout":"step 1 done\n"`, `"stderr":"row\n`+why+`"`, `"error_code":"CALL_INTERRUPTED"`)
-	res, err = answerFailed[executeCommandIn, executeCommandOut](info{name: "execute_command", family: sessionErrors}, deps, executeCommandIn{}, target{}, gone)
+	res, err = answerFailed[executeCommandIn, executeCommandOut](info{name: "execute_command", family: sessionErrors}, deps, nil, executeCommandIn{}, target{}, gone)
 	check(res, err, `"stdout":"step 1 done\n"`, `"stderr":"row\n`+why+`"`, `"exit_code":-1`)
 
 	deps.ProtocolErrors = true
-	_, err = answerFailed[executeCodeIn, executeCodeOut](info{name: "execute_code", family: sessionErrors}, deps, executeCodeIn{}, target{}, gone)
+	_, err = answerFailed[executeCodeIn, executeCodeOut](info{name: "execute_code", family: sessionErrors}, deps, nil, executeCodeIn{}, target{}, gone)
 	if coded, ok := errors.AsType[*jsonrpc.Error](err); !ok || !strings.Contains(string(coded.Data), `"stderr":"row","stdout":"step 1 done\n"`) {
 		t.Errorf("as a protocol error: got %v, want the output in its data", err)
 	}
 
-	res, err = answerFailed[runCodeIn, runCodeOut](info{name: "run_code", family: runErrors}, deps, runCodeIn{}, target{}, gone)
+	res, err = answerFailed[runCodeIn, runCodeOut](info{name: "run_code", family: runErrors}, deps, nil, runCodeIn{}, target{}, gone)
 	if text := res.Content[0].(*mcp.TextContent).Text; err != nil || !strings.Contains(text, `"stdout": "step 1 done\n"`) || !strings.Contains(text, `"stderr": "row"`) {
 		t.Errorf("run_code: got %s, %v", text, err)
 	}

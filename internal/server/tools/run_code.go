@@ -65,7 +65,8 @@ type runCodeOut struct {
 	ContextID      string   `json:"context_id" jsonschema:"context that the code ran in"`
 	ContextCreated bool     `json:"context_created,omitempty" jsonschema:"whether this call made the default context"`
 	Figures        []figure `json:"figures,omitempty" jsonschema:"the images, whose data is in the content"`
-	Error          string   `json:"error,omitempty" jsonschema:"the uncaught error in one line"`
+	Error          string   `json:"error,omitempty" jsonschema:"the uncaught error in one line, or why the code did not run or end"`
+	ErrorCode      string   `json:"error_code,omitempty" jsonschema:"the kind of failure, if it did not"`
 	TimedOut       bool     `json:"timed_out,omitempty" jsonschema:"whether the timeout interrupted the code"`
 	StateLost      bool     `json:"state_lost,omitempty" jsonschema:"whether earlier variables are gone"`
 	LostReason     string   `json:"lost_reason,omitempty" jsonschema:"why earlier variables are gone"`
@@ -74,6 +75,13 @@ type runCodeOut struct {
 	Network networkOut `json:"network,omitempty" jsonschema:"refused: list of host, port, rule, why, count; other: the same, not refused"`
 
 	images []box.Image
+}
+
+func (runCodeOut) failed(in runCodeIn, _ target, why failure) any {
+	return runCodeOut{
+		Stdout: why.partial.Stdout, Stderr: why.partial.Stderr, ExecutionTime: why.partial.Duration.Seconds(),
+		ContextID: echo(in.ContextID), Error: why.text, ErrorCode: why.code,
+	}
 }
 
 // present does not set isError for a failed program, which clients of the earlier

@@ -221,11 +221,11 @@ func (c *Call) noSession(id string) error {
 		e.Hint = "Pass the session_id of an earlier answer; execute_code makes a new session."
 		return e
 	}
-	return &box.Error{
-		Code: box.CodeNotFound, Op: "find session", Msg: "Session not found: " + clip(id),
-		Hint:    strings.TrimSpace(c.didYouMean(id) + " get_sessions lists the sessions."),
-		Context: map[string]string{"session_id": clip(id)},
+	e := c.Boxes.NotFound("find session", c.Owner, box.KindSession, id)
+	if e.Context["reason"] == "" {
+		e.Hint = strings.TrimSpace(c.didYouMean(id) + " get_sessions lists the sessions.")
 	}
+	return e
 }
 
 // suggest adds the nearest known id to the error for an invalid one.

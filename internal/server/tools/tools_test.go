@@ -267,6 +267,26 @@ func TestErrors_OfBothFamilies(t *testing.T) {
 	}
 }
 
+// TestErrors_SuggestionsFitTheLimit: a program is not told to use a smaller flavor where boxes or
+// snapshots are counted.
+func TestErrors_SuggestionsFitTheLimit(t *testing.T) {
+	for limit, want := range map[string][2]bool{ // a smaller flavor, deleting snapshots
+		"count": {}, "per_owner": {}, "memory": {true}, "memory_per_owner": {true}, "disk": {true},
+		"snapshots": {false, true}, "snapshot_disk": {false, true}, "snapshot_disk_per_owner": {false, true},
+	} {
+		_, err := sessionErrors.answer(protocol, "tool", &box.Error{Code: box.CodeLimit, Msg: "Full", Context: map[string]string{"limit": limit}})
+		var e *jsonrpc.Error
+		var d data
+		if !errors.As(err, &e) || json.Unmarshal(e.Data, &d) != nil {
+			t.Fatal(err)
+		}
+		said := strings.Join(d.Suggestions, " ")
+		if got := [2]bool{strings.Contains(said, "smaller flavor"), strings.Contains(said, "Delete snapshots")}; got != want || said == "" {
+			t.Errorf("limit %s: got %q", limit, d.Suggestions)
+		}
+	}
+}
+
 // TestErrors_CompatibleCodes: codes and texts are those of the servers that clients were
 // written against.
 func TestErrors_CompatibleCodes(t *testing.T) {
