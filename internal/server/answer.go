@@ -56,10 +56,10 @@ func (s *Server) deliver(cl *call, status int, message []byte) {
 		size = 0
 	}
 	size = s.answers.clamp(p, size)
-	if more := size - reserved; more > 0 && s.answers.take(p, more) != withinLimits {
-		status, message, size = http.StatusOK, envelope.ErrorReply(cl.id, s.tooManyAnswers(p, int64(len(message)))), reserved
-	} else if more < 0 {
+	if more := size - reserved; more < 0 {
 		s.answers.give(p, -more)
+	} else if e := s.answers.take(p, more); e != withinLimits {
+		status, message, size = http.StatusOK, envelope.ErrorReply(cl.id, s.tooManyAnswers(p, e, int64(len(message)))), reserved
 	}
 	s.answers.give(p, cl.stream.answer(status, message, size))
 }
@@ -93,21 +93,29 @@ func (s *Server) fits(ctx context.Context, bytes int64) error {
 	defer cl.mu.Unlock()
 	p := cl.caller.account()
 	more := s.answers.clamp(p, bytes) - cl.reserved
-	switch {
-	case cl.delivered || more <= 0:
+	if cl.delivered || more <= 0 {
 		return nil
-	case s.answers.take(p, more) != withinLimits:
-		return s.tooManyAnswers(p, bytes)
+	}
+	if e := s.answers.take(p, more); e != withinLimits {
+		return s.tooManyAnswers(p, e, bytes)
 	}
 	cl.reserved += more
 	return nil
 }
 
-// tooManyAnswers returns the error in place of an answer of so many bytes, and logs it now and then.
-func (s *Server) tooManyAnswers(p account, bytes int64) *jsonrpc.Error {
+// tooManyAnswers returns the error in place of an answer of so many bytes, for which a limit has no
+// room, and logs it now and then.
+func (s *Server) tooManyAnswers(p account, e excess, bytes int64) *jsonrpc.Error {
 	s.warnUnread.Do(func() {
-		s.log.Warn("answer not sent: its client does not read the answers that it has, or asks for too many at once", logkey.Who, p.owner, logkey.Bytes, bytes)
+		text := "answer not sent: its client does not read the answers that it has, or asks for too many at once"
+		if e == totalExcess {
+			text = "answer not sent: all clients together leave too many answers unread"
+		}
+		s.log.Warn(text, logkey.Who, p.owner, logkey.Bytes, bytes)
 	})
+	if e == totalExcess {
+		return tools.TooManyAnswersInAll(int(bytes), int(s.answers.all))
+	}
 	return tools.TooManyAnswers(int(bytes), int(s.answers.clamp(p, math.MaxInt64)))
 }
 

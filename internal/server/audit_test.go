@@ -44,6 +44,7 @@ func TestAudit(t *testing.T) {
 	made, _ := m["context_id"].(string)
 	must(t, cs, "run_code", args{"context_id": "mine", "code": code})
 	_, _ = try(t, cs, "run_code", args{"context_id": "../" + canary + "\nwho=root", "code": code})
+	_, _ = try(t, cs, "run_code", args{"context_id": "gone", "code": code})
 	_, _ = try(t, cs, "run_code", args{"context_id": "mine", "code": code, canary: 1})
 	_, _ = try(t, cs, canary, args{"code": code})
 	_, _ = try(t, connect(t, p.transport("reader", url), "2025-11-25", nil), "execute_code", args{"code": code})
@@ -66,6 +67,7 @@ func TestAudit(t *testing.T) {
 		"token alice create_context " + made + " ok 0",
 		"token alice run_code " + made + " ok 0",
 		"token alice run_code  failed 0", // the id is no plain text
+		"token alice run_code gone failed 0",
 		"token alice run_code  failed 0", // the arguments were not read
 		"token alice   refused -32601",   // there is no such tool
 		"token alice execute_code s1 cancelled -32603",
@@ -248,4 +250,55 @@ func TestAudit_RefusedLinesCountOmitted(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestAudit_CallsAtLimitAreBounded: calls of a batch, and files read as resources, that are beyond the
+// owner's limit of calls have few lines.
+func TestAudit_CallsAtLimitAreBounded(t *testing.T) {
+	const calls = 16 * refusedLineBurst // a quarter more are requests of other kinds
+	for name, send := range map[string]func(p *people, url string) (refused int){
+		"batch": func(p *people, url string) int {
+			_, body := do(t, "POST", url, p.as("alice"), batchOf(4*refusedLineBurst, "list_contexts", "{}"))
+			return strings.Count(body, "RESOURCE_LIMIT_ERROR")
+		},
+		"resources": func(p *people, url string) (refused int) {
+			for range 4 * refusedLineBurst {
+				_, body := do(t, "POST", url, p.as("alice"), rpc("resources/read", `{"uri":"glovebox://session/s/home/user/x"}`))
+				refused += strings.Count(body, "RESOURCE_LIMIT_ERROR")
+			}
+			return refused
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPeople(t)
+			release, started := make(chan struct{}), make(chan struct{}, calls)
+			defer close(release)
+			_, url := serve(t, p.options(func(o *Options) {
+				o.Limits.Rate, o.Limits.Calls, o.Limits.OwnerCalls, o.Extend.Tools = 0, 2*calls, calls, slow(release, started)
+			}))
+			dialWire(t, url).post(t, p.as("alice"), batchOf(calls, "slow", "{}"))
+			for range calls {
+				<-started
+			}
+			if n := send(p, url); n != 4*refusedLineBurst {
+				t.Fatalf("%d calls were refused, want %d", n, 4*refusedLineBurst)
+			}
+			if lines := p.lines(t); len(lines) < refusedLineBurst || len(lines) > 2*refusedLineBurst {
+				t.Errorf("%d lines of %d refusals, want %d to %d", len(lines), 4*refusedLineBurst, refusedLineBurst, 2*refusedLineBurst)
+			}
+		})
+	}
+}
+
+// TestAudit_BoxOfSnapshot: the line of a call that names a snapshot alone has its id, unless that is too
+// long for one.
+func TestAudit_BoxOfSnapshot(t *testing.T) {
+	p := newPeople(t)
+	_, url := serve(t, p.options(nil))
+	for i, c := range []struct{ id, want string }{{"snap-1", "snap-1"}, {strings.Repeat("x", 128), strings.Repeat("x", 128)}, {strings.Repeat("x", 129), ""}} {
+		do(t, "POST", url, p.as("alice"), toolCall(1, "delete_snapshot", `{"snapshot_id":"`+c.id+`"}`))
+		if lines := p.lines(t); len(lines) != i+1 || lines[i]["tool"] != "delete_snapshot" || lines[i]["box"] != c.want || lines[i]["outcome"] != "failed" {
+			t.Errorf("%s: the lines %v", c.id, lines)
+		}
+	}
 }

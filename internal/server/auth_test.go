@@ -229,6 +229,12 @@ func TestAuth_Requests(t *testing.T) {
 		t.Errorf("two headers: %v %v", res, err)
 	}
 	_ = res.Body.Close()
+	// A HEAD is a look at the status too. It has no body.
+	for key, want := range map[string]int{"alice": 403, "reader": 403, "nothing": 403, "monitor": 200} {
+		if res, _ := do(t, "HEAD", url, p.as(key, "Accept", "application/json"), ""); res.StatusCode != want || strings.Contains(res.Header.Get("WWW-Authenticate"), `scope="glovebox:metrics"`) != (want == 403) {
+			t.Errorf("HEAD of the status by %s: %s %v, want %d", key, res.Status, res.Header, want)
+		}
+	}
 	// In a batch each message is judged.
 	res, body := do(t, "POST", url, p.as("reader"), "["+list+","+strings.Replace(run, `"id":7`, `"id":8`, 1)+"]")
 	if res.StatusCode != 200 || !strings.Contains(body, `"total`) || !strings.Contains(body, "Forbidden: the token does not have the scope") {
@@ -609,7 +615,7 @@ func TestRate_OfAddress(t *testing.T) {
 }
 
 // TestRate_OfBatch: each message of a batch counts, a notification too. A batch larger than the
-// burst takes the whole burst.
+// burst needs the whole burst, and later requests wait for the rest.
 func TestRate_OfBatch(t *testing.T) {
 	_, url := serve(t, func(o *Options) { o.Limits.Rate, o.Limits.Burst, o.BehindProxy = 0.001, 5, true })
 	const notification = `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}`
@@ -716,7 +722,7 @@ func (c *remoteConn) RemoteAddr() net.Addr { return c.addr }
 func (c *remoteConn) Close() error         { return nil }
 
 // TestOwnerShares_SessionsOfOwnersWithFewerStay: an owner with fewer sessions than another keeps its
-// own, also an idle one.
+// own, also an idle one. One with a single session more gives up one that has been idle for long.
 func TestOwnerShares_SessionsOfOwnersWithFewerStay(t *testing.T) {
 	p := newPeople(t)
 	s, url := serve(t, p.options(func(o *Options) { o.Limits.Sessions = 6 }))
@@ -726,14 +732,20 @@ func TestOwnerShares_SessionsOfOwnersWithFewerStay(t *testing.T) {
 		return res.StatusCode, res.Header.Get(headerSession)
 	}
 	_, bobs := begin("bob")
-	for _, who := range []string{"carol", "carol", "carol", "alice", "alice"} {
+	_, carols := begin("carol")
+	for _, who := range []string{"carol", "carol", "alice", "alice"} {
 		begin(who)
 	}
-	s.sessions.mu.Lock()
-	s.sessions.live[bobs].since = time.Now().Add(-2 * restBeforeEviction)
-	s.sessions.mu.Unlock()
+	s.sessions.rest(bobs)
 	if status, _ := begin("alice"); status != 503 {
 		t.Errorf("a session beyond those that an owner with more could give up: %d, want 503", status)
+	}
+	s.sessions.rest(carols)
+	if status, _ := begin("alice"); status != 200 {
+		t.Errorf("a session in place of an idle one of an owner with one more: %d, want 200", status)
+	}
+	if res, _ := do(t, "POST", url, p.as("carol", headerSession, carols), ping); res.StatusCode != 404 {
+		t.Errorf("the idle session of the owner with one more: %s, want 404", res.Status)
 	}
 	if res, _ := do(t, "POST", url, p.as("bob", headerSession, bobs), ping); res.StatusCode != 200 {
 		t.Errorf("the idle session of the owner with the fewest: %s", res.Status)
@@ -764,24 +776,19 @@ func TestOwnerShares_StreamsAndSessions(t *testing.T) {
 		res, _ := do(t, "POST", url, p.as(who), initBody)
 		return res.StatusCode, res.Header.Get("Mcp-Session-Id")
 	}
-	rest := func(id string) {
-		s.sessions.mu.Lock()
-		defer s.sessions.mu.Unlock()
-		s.sessions.live[id].since = time.Now().Add(-2 * restBeforeEviction)
-	}
 	there := func(who, id string) bool {
 		res, _ := do(t, "POST", url, p.as(who, "Mcp-Session-Id", id), ping)
 		return res.StatusCode == 200
 	}
 	_, bobs := begin("bob")
-	rest(bobs)
+	s.sessions.rest(bobs)
 	_, first := begin("alice")
 	_, second := begin("alice")
 	_, third := begin("alice")
 	if status, _ := begin("alice"); status != 429 {
 		t.Errorf("a session over the owner's share: %d, want 429", status)
 	}
-	rest(second)
+	s.sessions.rest(second)
 	if status, _ := begin("alice"); status != 200 || there("alice", second) || !there("bob", bobs) {
 		t.Errorf("a session of the same owner makes room: %d", status)
 	}
@@ -792,7 +799,7 @@ func TestOwnerShares_StreamsAndSessions(t *testing.T) {
 			t.Errorf("another owner's session: %d", status)
 		}
 	}
-	rest(bobs)
+	s.sessions.rest(bobs)
 	// All places are taken, and no other session has been idle for long.
 	if status, _ := begin("carol"); status != 200 || there("bob", bobs) {
 		t.Errorf("a session of an owner with more makes room: %d", status)

@@ -38,8 +38,9 @@ func TestCodeMode_UncalledTools(t *testing.T) {
 			t.Fatal(err)
 		}
 		text := textOf(res)
-		if !strings.Contains(text, "These tools were not called, because the program ended before their server was ready or the call was approved: diary.write.") ||
-			!strings.Contains(text, "may have run, unless a note says otherwise: tools.diary.write") {
+		// A program whose call is cancelled before it is interrupted does not say that the call may have run.
+		said := strings.Contains(text, "may have run, unless a note says otherwise: tools.diary.write") || strings.Contains(text, "cancelled [interrupted]")
+		if !said || !strings.Contains(text, "These tools were not called, because the program ended before their server was ready or the call was approved: diary.write.") {
 			t.Errorf("%s: %s", language, text)
 		}
 	}

@@ -129,6 +129,32 @@ func TestHosts_PublicURLAndProbes(t *testing.T) {
 	}
 }
 
+// TestHosts_PortOfPublicURL: clients and proxies may name the default port of the public URL or leave
+// it out. Another port is not that of the server.
+func TestHosts_PortOfPublicURL(t *testing.T) {
+	for _, c := range []struct {
+		public   string
+		accepted []string
+		refused  []string
+	}{
+		{"https://boxes.example.org/mcp", []string{"boxes.example.org", "boxes.example.org:443", "Boxes.example.ORG:443"}, []string{"boxes.example.org:80", "boxes.example.org:4430", "boxes.example.org:443:443", "evil.example:443"}},
+		{"https://boxes.example.org:443/mcp", []string{"boxes.example.org", "boxes.example.org:443"}, []string{"boxes.example.org:80"}},
+		{"http://boxes.example.org/mcp", []string{"boxes.example.org", "boxes.example.org:80"}, []string{"boxes.example.org:443"}},
+		{"http://boxes.example.org:80/mcp", []string{"boxes.example.org", "boxes.example.org:80"}, []string{"boxes.example.org:443"}},
+		{"https://boxes.example.org:8443/mcp", []string{"boxes.example.org:8443"}, []string{"boxes.example.org", "boxes.example.org:443"}},
+		{"https://[fd00::1]/mcp", []string{"[fd00::1]", "[fd00::1]:443"}, []string{"[fd00::1]:80", "[fd00::2]:443"}},
+	} {
+		_, server := serve(t, func(o *Options) { o.PublicURL = c.public })
+		for want, hosts := range map[int][]string{200: c.accepted, 403: c.refused} {
+			for _, host := range hosts {
+				if res, body := do(t, "GET", server, header{"Host": host}, ""); res.StatusCode != want {
+					t.Errorf("Host %s at %s: %s %.200s, want %d", host, c.public, res.Status, body, want)
+				}
+			}
+		}
+	}
+}
+
 // TestCORS_WithTokens: preflights, which have no token, are answered, and pages can read
 // why a request is refused.
 func TestCORS_WithTokens(t *testing.T) {

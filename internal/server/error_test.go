@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -138,10 +139,12 @@ func TestRequestID_ReusableAfterAnswer(t *testing.T) {
 }
 
 // TestErrorData_OfPanicsAndPlainErrors: errors that no tool made have the same data as
-// errors of tools.
+// errors of tools, and the audit log tells whose fault they are.
 func TestErrorData_OfPanicsAndPlainErrors(t *testing.T) {
 	started := make(chan struct{}, 1)
+	audit := &people{}
 	s, url := serve(t, func(o *Options) {
+		o.Audit = slog.New(slog.NewJSONHandler(audit, nil))
 		o.Extend.Tools = append(slow(nil, started),
 			extra("boom", func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) { panic("boom") }),
 			extra("plain", func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
@@ -153,19 +156,24 @@ func TestErrorData_OfPanicsAndPlainErrors(t *testing.T) {
 		s.calls.cancel(nil, tools.ErrShutdown)
 	}()
 	for _, c := range []struct {
-		body, word string
+		tool, word string
 		code       int64
+		outcome    outcome
 	}{
-		{toolCall(1, "boom", "{}"), "INTERNAL_ERROR", -32603},
-		{toolCall(1, "plain", "{}"), "INTERNAL_ERROR", -32603},
-		{toolCall(1, "slow", "{}"), "CANCELLED", -32603},
-		{toolCall(1, "", "{}"), "INVALID_PARAMETERS", -32602},
+		{"boom", "INTERNAL_ERROR", -32603, outcomeError},
+		{"plain", "INTERNAL_ERROR", -32603, outcomeError},
+		{"slow", "CANCELLED", -32603, outcomeCancelled},
+		{"", "INVALID_PARAMETERS", -32602, outcomeRefused},
 	} {
-		_, body := do(t, "POST", url, header{}, c.body)
+		_, body := do(t, "POST", url, header{}, toolCall(1, c.tool, "{}"))
 		r := parse(t, body)
 		if r.Error == nil || r.Error.Code != c.code || r.Error.Data.ErrorCode != c.word || r.Error.Data.Category == "" ||
 			r.Error.Data.Severity == "" || r.Error.Data.Suggestions == nil || r.Error.Data.Context == nil {
-			t.Errorf("%s: %s", c.body, body)
+			t.Errorf("%q: %s", c.tool, body)
+		}
+		lines := audit.lines(t)
+		if last := fmt.Sprintf("%v %v %v", lines[len(lines)-1]["tool"], lines[len(lines)-1]["outcome"], lines[len(lines)-1]["code"]); last != fmt.Sprintf("%s %s %d", c.tool, c.outcome, c.code) {
+			t.Errorf("%q: the audit log has %s", c.tool, last)
 		}
 	}
 }

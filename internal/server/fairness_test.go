@@ -151,6 +151,38 @@ func TestBatch_KeepsPlacesOfOwnerWithoutClient(t *testing.T) {
 	eventually(t, "nothing is held", func() bool { return s.requests.value() == 0 && s.quota.value() == 0 })
 }
 
+// TestBatch_OrderAtLimitOfCalls: at the owner's limit of calls each message of a batch has an answer of
+// its own, whichever comes last.
+func TestBatch_OrderAtLimitOfCalls(t *testing.T) {
+	const calls = 8 // and 10 requests
+	p := newPeople(t)
+	release, started := make(chan struct{}), make(chan struct{}, calls)
+	s, url := serve(t, p.options(func(o *Options) {
+		o.Limits.Calls, o.Limits.OwnerCalls, o.Extend.Tools = 2*calls, calls, slow(release, started)
+	}))
+	ended := make(chan string, 1)
+	go func() {
+		_, body, err := tryDo(t.Context(), url, p.as("alice"), batchOf(calls, "slow", "{}"))
+		ended <- fmt.Sprint(body, err)
+	}()
+	for range calls {
+		<-started
+	}
+	call := toolCall(2, "list_contexts", "{}")
+	for _, batch := range []string{"[" + ping + "," + call + "]", "[" + call + "," + ping + "]"} {
+		res, body := do(t, "POST", url, p.as("alice"), batch)
+		if res.StatusCode != 200 || strings.Count(body, "RESOURCE_LIMIT_ERROR") != 1 || strings.Count(body, `"result":{}`) != 1 {
+			t.Errorf("%s at the limit of calls: %s %s, want an error and a result", batch, res.Status, body)
+		}
+		// A request keeps its place until its answer is written, so perhaps after its client has read it.
+		eventually(t, "the calls alone hold places", func() bool { return s.requests.value() == calls })
+	}
+	close(release)
+	if body := <-ended; strings.Count(body, "done") != calls {
+		t.Errorf("the calls at the limit: %s", body)
+	}
+}
+
 // TestTask_KeepsPlaceOfCall: a call that became a task keeps its place until it ends, and
 // polls are served meanwhile.
 func TestTask_KeepsPlaceOfCall(t *testing.T) {
@@ -226,13 +258,15 @@ func (p *people) postChunked(t *testing.T, url, who, body string) *http.Response
 	return res
 }
 
-// TestBodies_OfUnknownLength: memory is charged as such a body grows.
+// TestBodies_OfUnknownLength: memory is charged as such a body grows, from the first byte over 8 KiB on.
 func TestBodies_OfUnknownLength(t *testing.T) {
 	s, url := serve(t, func(o *Options) { o.Limits.Body = 2 << 20 })
 	w := dialWire(t, url)
 	chunk := strings.Repeat(" ", 1<<16)
 	fmt.Fprint(w, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nAccept: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
 	write := func(s string) { fmt.Fprintf(w, "%x\r\n%s\r\n", len(s), s) }
+	write(chunk[:smallBody+1])
+	eventually(t, "a body over 8 KiB is charged", func() bool { return s.bodies.value() > smallBody })
 	for range 10 {
 		write(chunk)
 	}
@@ -257,37 +291,80 @@ func printer(size int) Tool {
 }
 
 // TestAnswers_OfBatchAreBounded: the answers that wait for the last one of a batch take the
-// share of their owner and no more. The others are errors that say so.
+// share of their owner and no more, also if each is small. The others are errors that say so.
 func TestAnswers_OfBatchAreBounded(t *testing.T) {
+	for _, limit := range []struct{ size, each int }{{200 << 10, 1 << 20}, {smallAnswer / 2, 41 << 10}} {
+		size, each := limit.size, limit.each
+		p := newPeople(t)
+		release, started := make(chan struct{}), make(chan struct{}, 1)
+		s, url := serve(t, p.options(func(o *Options) {
+			o.Limits.Answers = 2 * int64(each)
+			o.Extend.Tools = append(slow(release, started), printer(size))
+		}))
+		batch := "[" + toolCall(99, "slow", "{}") + "," + strings.TrimPrefix(batchOf(20, "print", "{}"), "[")
+		ended := make(chan string, 1)
+		go func() {
+			h := p.as("alice")
+			h["Accept"] = "application/json"
+			_, body := do(t, "POST", url, h, batch)
+			ended <- body
+		}()
+		<-started
+		eventually(t, "the other calls end", func() bool { return s.calls.counted.value() == 1 })
+		if n := s.answers.value(); n > each || n < each-size-1<<10 {
+			t.Errorf("%d bytes wait, want nearly %d", n, each)
+		}
+		if res, body := do(t, "POST", url, p.as("bob"), toolCall(1, "print", "{}")); res.StatusCode != 200 || len(body) < size {
+			t.Errorf("another owner: %s, %d bytes", res.Status, len(body))
+		}
+		release <- struct{}{}
+		body := <-ended
+		if sent, refused := strings.Count(body, strings.Repeat("x", size)), strings.Count(body, "answers that this user may leave unread"); sent != each/size || sent+refused != 20 {
+			t.Errorf("%d answers of %d bytes and %d errors, want %d and %d", sent, size, refused, each/size, 20-each/size)
+		}
+		eventually(t, "nothing waits", func() bool { return s.answers.value() == 0 })
+	}
+}
+
+// TestAnswers_LimitSaysWhose: a client learns whether its owner's unread answers or those of all fill the
+// memory for them, when it resumes a stream and when it gets an error in place of an answer.
+func TestAnswers_LimitSaysWhose(t *testing.T) {
 	const size, each = 200 << 10, 1 << 20
 	p := newPeople(t)
-	release, started := make(chan struct{}), make(chan struct{}, 1)
 	s, url := serve(t, p.options(func(o *Options) {
-		o.Limits.Answers = 2 * each
-		o.Extend.Tools = append(slow(release, started), printer(size))
+		o.Limits.Answers, o.Extend.Tools = 2*each, []Tool{printer(size)}
 	}))
-	batch := "[" + toolCall(99, "slow", "{}") + "," + strings.TrimPrefix(batchOf(20, "print", "{}"), "[")
-	ended := make(chan string, 1)
-	go func() {
-		h := p.as("alice")
-		h["Accept"] = "application/json"
-		_, body := do(t, "POST", url, h, batch)
-		ended <- body
-	}()
-	<-started
-	eventually(t, "the other calls end", func() bool { return s.calls.counted.value() == 1 })
-	if n := s.answers.value(); n > each || n < each-size-1<<10 {
-		t.Errorf("%d bytes wait, want nearly %d", n, each)
+	alice := p.sessionOf(t, url, "alice")
+	_, body := do(t, "POST", url, alice, toolCall(1, "print", "{}"))
+	_, id, _ := strings.Cut(body, "\nid: ")
+	event, _, _ := strings.Cut(id, "\n")
+	own := account{"token alice", false}
+	for _, c := range []struct {
+		name         string
+		holders      []account
+		status       int
+		reason, text string
+	}{
+		{"of the owner", []account{own}, 429, "owner_limit", "answers that this user may leave unread"},
+		{"of others", []account{{"x", false}, {"y", false}}, 503, "server_limit", "answers that all users together may leave unread"},
+	} {
+		for _, a := range c.holders {
+			if s.answers.take(a, each) != withinLimits {
+				t.Fatalf("%s: no room for what %v holds", c.name, a)
+			}
+		}
+		res, body := do(t, "GET", url, with(alice, "Accept", eventStream, headerLastEvent, event), "")
+		lines := p.lines(t)
+		if last := lines[len(lines)-1]; res.StatusCode != c.status || last["reason"] != c.reason {
+			t.Errorf("unread answers %s: resuming a stream: %s %s, logged %v, want %d and %s", c.name, res.Status, body, last, c.status, c.reason)
+		}
+		if _, body := do(t, "POST", url, alice, toolCall(2, "print", "{}")); !strings.Contains(body, c.text) {
+			t.Errorf("unread answers %s: a call: %.300s, want %q", c.name, body, c.text)
+		}
+		for _, a := range c.holders {
+			s.answers.give(a, each)
+		}
 	}
-	if res, body := do(t, "POST", url, p.as("bob"), toolCall(1, "print", "{}")); res.StatusCode != 200 || len(body) < size {
-		t.Errorf("another owner: %s, %d bytes", res.Status, len(body))
-	}
-	release <- struct{}{}
-	body := <-ended
-	if sent, refused := strings.Count(body, strings.Repeat("x", size)), strings.Count(body, "answers that this user may leave unread"); sent != each/size || sent+refused != 20 {
-		t.Errorf("%d answers and %d errors, want %d and %d", sent, refused, each/size, 20-each/size)
-	}
-	eventually(t, "nothing waits", func() bool { return s.answers.value() == 0 })
 }
 
 // TestAnswers_OfSlowReadersAreBounded: clients that do not read their answers hold the share
@@ -307,6 +384,12 @@ func TestAnswers_OfSlowReadersAreBounded(t *testing.T) {
 	eventually(t, "the calls have ended", func() bool { return s.answers.value() > size && s.calls.counted.value() == 0 && s.posts.value() == 2 })
 	if n := s.answers.value(); n > each {
 		t.Errorf("%d bytes wait, want at most %d", n, each)
+	}
+	// Fewer bytes are left than any large answer has.
+	alice := account{owner: "token alice"}
+	s.answers.take(alice, each-int64(s.answers.value()))
+	if !s.answers.full(alice) {
+		t.Fatal("the owner may leave more bytes unread")
 	}
 	if res, body := do(t, "POST", url, p.as("alice"), toolCall(1, "list_contexts", "{}")); res.StatusCode != 200 || parse(t, body).Error != nil {
 		t.Errorf("a small answer of the same owner: %s %s", res.Status, body)

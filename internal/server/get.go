@@ -55,21 +55,22 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 	defer res.finish()
 
 	charged := int64(0) // while the events are written
+	exceeded := withinLimits
 	charge := func(events []event) bool {
 		for _, e := range events {
 			charged += int64(len(e.data))
 		}
-		if charged = s.answers.clamp(p, charged); s.answers.take(p, charged) != withinLimits {
+		charged = s.answers.clamp(p, charged)
+		if exceeded = s.answers.take(p, charged); exceeded != withinLimits {
 			charged = 0
-			return false
 		}
-		return true
+		return exceeded == withinLimits
 	}
 	st, detached, err := s.attachGET(r, sess, res, charge)
 	s.answers.give(p, charged)
 	if err != nil {
 		res.finish() // no heartbeat comes between
-		s.refuseAttach(w, r, sess, err)
+		s.refuseAttach(w, r, sess, exceeded, err)
 		return
 	}
 	if st != nil {
@@ -114,13 +115,14 @@ func (s *Server) mayStream(w http.ResponseWriter, r *http.Request) bool {
 	return s.permit(w, r, nil, auth.Read)
 }
 
-// refuseAttach refuses a GET for which attachGET returned err.
-func (s *Server) refuseAttach(w http.ResponseWriter, r *http.Request, sess *mcpSession, err error) {
+// refuseAttach refuses a GET for which attachGET returned err. exceeded is the limit that refused the
+// events, if it is errNoRoom.
+func (s *Server) refuseAttach(w http.ResponseWriter, r *http.Request, sess *mcpSession, exceeded excess, err error) {
 	switch {
 	case errors.Is(err, errConflict):
 		s.refuse(w, http.StatusConflict, nil, codeRefused, "Conflict: another connection has the stream of this session")
 	case errors.Is(err, errNoRoom):
-		s.refuseOwner(w, r, nil, "Too many unread answers")
+		s.refuseExcess(w, r, nil, exceeded, "Too many unread answers")
 	case errors.Is(err, errBadEventID):
 		s.refuse(w, http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest, fmt.Sprintf("Invalid request: %v", err))
 	default:

@@ -5,6 +5,7 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"encoding/json"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -153,9 +154,13 @@ func TestIssuer_Unreachable(t *testing.T) {
 	}
 	t.Cleanup(v.Close)
 	_, sign := openIssuer(t)
-	_, url := serve(t, func(o *Options) { o.Auth = v })
+	var log strings.Builder
+	_, url := serve(t, func(o *Options) { o.Auth, o.Audit = v, slog.New(slog.NewTextHandler(&log, nil)) })
 	res, body := do(t, "POST", url, header{"Accept": "application/json", "Authorization": "Bearer " + sign(map[string]any{"iss": gone.URL})}, rpc("tools/list", "{}"))
 	if res.StatusCode != 503 || res.Header.Get("Retry-After") == "" || res.Header.Get("WWW-Authenticate") != "" || parse(t, body).Error == nil {
 		t.Errorf("%d %v %s", res.StatusCode, res.Header, body)
+	}
+	if !strings.Contains(log.String(), "msg=refused who=unknown reason=unavailable method=POST ") {
+		t.Errorf("the audit log has %q", log.String())
 	}
 }

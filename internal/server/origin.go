@@ -24,7 +24,7 @@ func (s *Server) hostAllowed(r *http.Request) bool {
 	if address.IsLoopback(host) || slices.Contains(s.opts.AllowedHosts, host) {
 		return true
 	}
-	if u, err := url.Parse(s.opts.PublicURL); err == nil && u.Host != "" && strings.EqualFold(u.Host, host) {
+	if u, err := url.Parse(s.opts.PublicURL); err == nil && isHostOf(u, host) {
 		return true
 	}
 	if _, port, err := net.SplitHostPort(host); err == nil && slices.Contains(s.opts.AllowedHosts, strings.TrimSuffix(host, ":"+port)) {
@@ -38,6 +38,13 @@ func (s *Server) hostAllowed(r *http.Request) bool {
 		return false
 	}
 	return !ok || s.opts.Auth != nil || isAddress(host)
+}
+
+// isHostOf reports whether a Host header names the host and the port of a URL. Either may leave out
+// the default port of the URL's scheme.
+func isHostOf(u *url.URL, host string) bool {
+	port := map[string]string{"http": ":80", "https": ":443"}[u.Scheme]
+	return u.Host != "" && strings.EqualFold(strings.TrimSuffix(u.Host, port), strings.TrimSuffix(host, port))
 }
 
 // isAddress reports whether a Host header is an IP address, with or without a port.

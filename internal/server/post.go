@@ -44,14 +44,16 @@ func (s *Server) servePOST(w http.ResponseWriter, r *http.Request) {
 	if !m.batch && !s.permit(w, r, m.ID, s.scopeOf(m.Method, m.Tool)) {
 		return
 	}
-	// The other messages of a batch count too; one that is larger than the burst takes all of it.
+	// The other messages of a batch count too. One that is larger than the burst needs all of it, and
+	// later requests wait for the rest.
 	if more := min(len(m.messages), s.rate.burst) - 1; more > 0 {
 		if wait := s.rate.take(callerIn(r).rateKey, more, time.Now()); wait > 0 {
 			s.refuseRate(w, r, nil, wait, "Too many requests")
 			return
 		}
 	}
-	if m.Kind == envelope.Request && m.Method == callTool && s.quota.full(callerIn(r).account()) {
+	s.rate.owe(callerIn(r).rateKey, len(m.messages)-s.rate.burst, time.Now())
+	if !m.batch && m.Kind == envelope.Request && m.Method == callTool && s.quota.full(callerIn(r).account()) {
 		e := tools.TooManyCalls(s.opts.Limits.OwnerCalls)
 		s.auditRefused(callerIn(r), s.listed(m.Tool), "calls", e)
 		w.Header().Set("Retry-After", "1")

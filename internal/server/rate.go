@@ -44,17 +44,33 @@ func (r *rates) take(key string, n int, now time.Time) time.Duration {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	b, ok := r.buckets.Get(key)
-	if !ok {
-		b = rate.NewLimiter(r.limit, r.burst)
-		r.buckets.Add(key, b)
-	}
-	res := b.ReserveN(now, n)
+	res := r.bucketLocked(key).ReserveN(now, n)
 	if wait := res.DelayFrom(now); wait > 0 {
 		res.CancelAt(now)
 		return wait
 	}
 	return 0
+}
+
+// owe counts n more requests of a caller that are made already: later ones wait for them, too.
+func (r *rates) owe(key string, n int, now time.Time) {
+	if r.limit <= 0 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for b := r.bucketLocked(key); n > 0; n -= r.burst {
+		b.ReserveN(now, min(n, r.burst))
+	}
+}
+
+func (r *rates) bucketLocked(key string) *rate.Limiter {
+	b, ok := r.buckets.Get(key)
+	if !ok {
+		b = rate.NewLimiter(r.limit, r.burst)
+		r.buckets.Add(key, b)
+	}
+	return b
 }
 
 // addressPrefix returns the network that counts as one address: a machine has many IPv6 addresses.

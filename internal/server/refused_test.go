@@ -176,6 +176,19 @@ func TestAudit_ReasonsOfLimits(t *testing.T) {
 			posts(t, p, "alice", url, ping)
 			return posts(t, p, "alice", url, ping)
 		}},
+		{"rate of a batch", "rate", "alice", "POST", 429, func(o *Options) { o.Limits.Rate, o.Limits.Burst = 0.001, 3 }, func(t *testing.T, p *people, _ *Server, url string) *http.Response {
+			posts(t, p, "alice", url, ping)
+			return posts(t, p, "alice", url, batchOf(3, "list_contexts", "{}"))
+		}},
+		{"rate without a token", "rate", "unknown", "POST", 429, nil, func(t *testing.T, p *people, _ *Server, url string) *http.Response {
+			for range 2 * unauthenticatedBurst {
+				if res, _ := do(t, "POST", url, nil, ping); res.StatusCode != 401 {
+					return res
+				}
+			}
+			t.Fatal("there is no limit")
+			return nil
+		}},
 		{"streams of an owner", "owner_limit", "alice", "GET", 429, func(o *Options) { o.Limits.Streams, o.Limits.OwnerStreams = 2, 1 }, func(t *testing.T, p *people, _ *Server, url string) *http.Response {
 			listens(t, p, "alice", url)
 			return listens(t, p, "alice", url)
@@ -249,11 +262,15 @@ func TestAudit_ReasonsOfLimits(t *testing.T) {
 			<-started
 			res := c.refused(t, p, s, url)
 			want := fmt.Sprintf("[token %s %s %s]", c.who, c.reason, c.method)
-			if got := fmt.Sprint(p.refusals(t)); res.StatusCode != c.status || got != want {
+			all := p.refusals(t)
+			if c.who == "unknown" { // after the lines of requests without a token
+				want, all = fmt.Sprintf("[unknown %s %s]", c.reason, c.method), all[len(all)-1:]
+			}
+			if got := fmt.Sprint(all); res.StatusCode != c.status || got != want {
 				t.Fatalf("got %s and the lines %s, want %d and %s", res.Status, got, c.status, want)
 			}
 			for _, line := range p.lines(t) {
-				if line["msg"] == "refused" && (line["request"] != res.Header.Get(headerRequest) || line["remote"] != "127.0.0.1") {
+				if line["msg"] == "refused" && line["reason"] == c.reason && (line["request"] != res.Header.Get(headerRequest) || line["remote"] != "127.0.0.1") {
 					t.Errorf("the line %v, want the request %s", line, res.Header.Get(headerRequest))
 				}
 			}

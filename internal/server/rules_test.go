@@ -112,6 +112,11 @@ func TestReadToken_SessionsMakeRoom(t *testing.T) {
 	if !lives("alice", oldest) {
 		t.Error("a session of alice made room although one of the reader could")
 	}
+	begin("alice", 200) // all were in use just now, and the other one of the reader makes room
+	if lives("reader", readers[1]) || !lives("alice", oldest) {
+		t.Error("the last session of the reader was to make room")
+	}
+	begin("alice", 429) // none of hers is idle
 }
 
 // TestReadToken_SessionsOfOtherOwners: at the limit of all sessions, a read token gets one in place of one

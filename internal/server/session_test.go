@@ -52,6 +52,13 @@ func (ss *sessions) has(h header) bool {
 	return ss.live[h[headerSession]] != nil
 }
 
+// rest makes a session one that has been idle for longer than restBeforeEviction.
+func (ss *sessions) rest(id string) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	ss.live[id].since = time.Now().Add(-2 * restBeforeEviction)
+}
+
 const ping = `{"jsonrpc":"2.0","id":1,"method":"ping"}`
 
 func TestSession_IDs(t *testing.T) {

@@ -22,6 +22,8 @@ func TestShares_AreThoseOfTheDocument(t *testing.T) {
 			{"calls of an owner", s.quota.each, 200},
 			{"requests of other kinds, a quarter more", s.requests.each, 250},
 			{"requests", s.requests.all, 400},
+			{"requests about tasks of an owner, counted apart", s.polls.each, 250},
+			{"requests about tasks, counted apart", s.polls.all, 400},
 			{"streams of an owner", s.streams.each, 30},
 			{"streams", s.streams.all, 60},
 			{"bodies of an owner", s.bodies.each, 4 * 7 << 20},

@@ -711,18 +711,24 @@ func FuzzUpdate(f *testing.F) {
 // others from storing one. One of their results is replaced by an error.
 func TestResults_OfOtherOwnersMakeRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		size := 0
+		const each, size = 4000, 4000/2 - 200 // two of one owner
 		tool := func(_ context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			time.Sleep(time.Second)
-			return says(strings.Repeat("x", size)), nil
+			n := size
+			if req.Extra.TokenInfo.UserID == "hog2" {
+				n += 50
+			}
+			return says(strings.Repeat("x", n)), nil
 		}
-		const each = 4000
 		h := newHost(t, Limits{ResultsKept: each, ResultsAll: 4 * each, TTL: time.Hour}, Policy{}, tool)
-		size = each/2 - 200         // two of one owner
 		kept := map[string]string{} // owners by task
+		victim := ""                // the first of hog2
 		for i := range 8 {
 			owner := fmt.Sprint("hog", i/2)
-			kept[h.begin(owner)] = owner
+			id := h.begin(owner)
+			if kept[id] = owner; i == 4 {
+				victim = id
+			}
 			time.Sleep(2 * time.Second)
 		}
 		id := h.begin("new")
@@ -733,7 +739,9 @@ func TestResults_OfOtherOwnersMakeRoom(t *testing.T) {
 		dropped := 0
 		for id, owner := range kept {
 			if d := h.want(owner, id, statusCompleted); strings.Contains(string(d.Result), "made room") {
-				dropped++
+				if dropped++; id != victim {
+					t.Errorf("a result of %s made room, want the oldest one of the owner with the most bytes", owner)
+				}
 			}
 		}
 		if dropped != 1 {
