@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -74,12 +75,15 @@ func (f *fault) String() string {
 	return fmt.Sprintf("%s at %s after %v for %v", f.kind, f.stage, f.after, f.length)
 }
 
+// plannedPrefix begins the errors of operations that fail as planned.
+const plannedPrefix = "chaos: "
+
 // causes are the errors of operations that fail.
 var causes = []error{
-	fmt.Errorf("chaos: %w: %w", unix.ENOSPC, engine.ErrExhausted),
-	fmt.Errorf("chaos: %w: %w", unix.EMFILE, engine.ErrExhausted),
-	fmt.Errorf("chaos: write cgroup: %w: %w", unix.EROFS, engine.ErrUnavailable),
-	fmt.Errorf("chaos: %w", engine.ErrUnavailable),
+	fmt.Errorf(plannedPrefix+"%w: %w", unix.ENOSPC, engine.ErrExhausted),
+	fmt.Errorf(plannedPrefix+"%w: %w", unix.EMFILE, engine.ErrExhausted),
+	fmt.Errorf(plannedPrefix+"write cgroup: %w: %w", unix.EROFS, engine.ErrUnavailable),
+	fmt.Errorf(plannedPrefix+"%w", engine.ErrUnavailable),
 }
 
 // newFault returns the fault of an operation, or nil; one operation in every has one.
@@ -154,12 +158,21 @@ type faults struct {
 	host    sync.Mutex               // held while a fault strikes all boxes
 }
 
-func newFaults(dir string) *faults {
-	return &faults{
+// newFaults returns the faults of a round. earlier are those of the round before, which explain what
+// boxes report that ended in it; nil: there was none.
+func newFaults(dir string, earlier *faults) *faults {
+	fs := &faults{
 		dir: dir, stop: make(chan struct{}), log: func(string, string, ...any) {}, spar: true,
 		armed: map[stage][]*fault{}, streams: map[string]*faultyStream{}, spared: map[string]bool{},
 		stopped: map[int]bool{}, struck: map[string]int{}, nearest: map[string]time.Time{},
 	}
+	if earlier != nil {
+		earlier.mu.Lock()
+		maps.Copy(fs.nearest, earlier.nearest)
+		earlier.mu.Unlock()
+		fs.hostUntil.Store(earlier.hostUntil.Load())
+	}
+	return fs
 }
 
 // maxArmed bounds the faults that wait for an operation of the engine.

@@ -114,6 +114,8 @@ type run struct {
 	struck     map[string]int // guarded by mu; faults of earlier rounds
 	refused    map[string]int // guarded by mu; errors by code
 	reported   map[string]int // guarded by mu; reports of lost boxes by reason
+
+	guestOf sync.Map // from the id of a box to that of its latest guest
 }
 
 // inFlight is an operation that has begun.
@@ -512,7 +514,7 @@ type opened struct {
 
 // open opens an engine and a manager, with settings that differ by round.
 func (r *run) open(rnd *rand.Rand) (*opened, error) {
-	r.faults = newFaults(r.dir)
+	r.faults = newFaults(r.dir, r.faults)
 	r.faults.log = r.logFault
 	log := slog.New(&follower{run: r})
 	const reserve = 48 << 20
@@ -593,6 +595,9 @@ func (f *follower) Handle(_ context.Context, rec slog.Record) error {
 	rec.Attrs(add)
 	id := strings.TrimSuffix(attrs[logkey.Box], forkSuffix)
 	guest := attrs[logkey.Guest]
+	if id != "" && guest != "" { // first: the subject of a new context may not know its id yet
+		f.run.guestOf.Store(id, guest)
+	}
 	var about *subject
 	for _, s := range append(slices.Clone(f.run.subjects), f.run.busy, f.run.idle) {
 		s.mu.Lock()

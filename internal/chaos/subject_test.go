@@ -108,6 +108,9 @@ func (s *subject) acquire(ctx context.Context, op string) (*box.Box, error) {
 			s.mu.Lock()
 			s.id = b.ID()
 			s.mu.Unlock()
+			if guest, ok := s.run.guestOf.Load(b.ID()); ok { // it was logged before
+				s.hasGuest(guest.(string))
+			}
 		}
 		return b, s.acquired(b, box.Hold{Created: err == nil}, err, op)
 	}
@@ -212,7 +215,8 @@ func (s *subject) failed(err error, op string) error {
 		}
 	case box.CodeCancelled, box.CodeBusy, box.CodeLimit, box.CodeStopFailed:
 	default:
-		if !s.faulted() {
+		// A guest that was to take the place of the box is not known, but its fault names itself.
+		if !s.faulted() && !strings.Contains(err.Error(), plannedPrefix) {
 			s.run.violate("unexplained", s, "%s failed without a fault: %s: %v", op, e.Code, err)
 		}
 	}
