@@ -74,6 +74,100 @@ func TestCheck_FindsEachDifference(t *testing.T) {
 	}
 }
 
+// TestCheck_EachNamespaceOfEachRole: each part of a box has namespaces of its own, and ends before the
+// server when memory is short.
+func TestCheck_EachNamespaceOfEachRole(t *testing.T) {
+	for _, role := range []Role{Sentry, Stub, Gofer} {
+		parts := func() (server, f Facts) {
+			server, f = sentry()
+			if f.Role = role; role == Gofer {
+				f.UID, f.GID, f.Capabilities, f.Bounding = 0, 0, goferCaps, goferCaps
+			}
+			return server, f
+		}
+		server, f := parts()
+		if got := Check(ModeRoot, server, f, true); len(got) > 0 {
+			t.Errorf("%s as promised: %q", role, got)
+		}
+		for _, kind := range []string{"pid", "mnt", "net", "ipc", "uts"} {
+			server, f := parts()
+			f.Namespaces = []string{kind + ":[1]"}
+			if got := Check(ModeRoot, server, f, true); len(got) != 1 || !strings.Contains(got[0], "server's "+kind+" namespace") {
+				t.Errorf("%s in the server's %s namespace: got %q", role, kind, got)
+			}
+		}
+		f.OOMScoreAdj = server.OOMScoreAdj
+		if got := Check(ModeRoot, server, f, true); len(got) != 1 || !strings.Contains(got[0], "oom_score_adj") {
+			t.Errorf("%s with the oom_score_adj of the server: got %q", role, got)
+		}
+	}
+}
+
+// TestCheck_UsersAndGroups: a difference of the group alone is one, and so is a user of a sentry's
+// namespace that is neither its own nor that of programs.
+func TestCheck_UsersAndGroups(t *testing.T) {
+	server, f := sentry()
+	f.UIDMap = []string{"0 1879048199 1", "1000 1000 1", "5 5 1"}
+	if got := Check(ModeRoot, server, f, true); len(got) != 1 || !strings.Contains(got[0], "more than its own user") {
+		t.Errorf("another user in the namespace: %q", got)
+	}
+	server.UID, server.GID = 1000, 1000
+	f.UID, f.GID = 1000, 1000
+	if got := Check(ModeUser, server, f, true); len(got) > 0 {
+		t.Errorf("an ordinary user's: %q", got)
+	}
+	f.GID = 4
+	if got := Check(ModeUser, server, f, true); len(got) != 1 || !strings.Contains(got[0], "group 4") {
+		t.Errorf("with another group: %q", got)
+	}
+	server.UID, server.GID, server.UIDMap = 100000, 100000, []string{"0 100000 65536"}
+	f.UID, f.GID = 165534, 100000
+	if got := Check(ModeNested, server, f, true); len(got) != 1 || !strings.Contains(got[0], "instead of nobody") {
+		t.Errorf("the user nobody in the server's group: got %q", got)
+	}
+}
+
+// TestInContainer: the file that a container runtime leaves is also in a virtual machine that was
+// made of a container image, where nothing is contained.
+func TestInContainer(t *testing.T) {
+	for name, c := range map[string]struct {
+		mark, namespace, cluster string
+		want                     bool
+	}{
+		"no container":                     {"", "pid:[4026531836]", "", false},
+		"service in namespaces of its own": {"", "pid:[4026532201]", "", false},
+		"Docker":                           {".dockerenv", "pid:[4026532201]", "", true},
+		"Podman":                           {"run/.containerenv", "pid:[4026532201]", "", true},
+		"Docker with processes of host":    {".dockerenv", "uts:[4026532199]", "", true},
+		"virtual machine of an image":      {".dockerenv", "pid:[4026531836]", "", false},
+		"Pod":                              {"", "pid:[4026532201]", "10.0.0.1", true},
+	} {
+		root := t.TempDir()
+		for _, dir := range []string{"run", "proc/self/ns"} {
+			if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, link := range firstNamespaces {
+			kind, _, _ := strings.Cut(link, ":")
+			if strings.HasPrefix(c.namespace, kind) {
+				link = c.namespace
+			}
+			if err := os.Symlink(link, filepath.Join(root, "proc/self/ns", kind)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if c.mark != "" {
+			if err := os.WriteFile(filepath.Join(root, c.mark), nil, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := inContainer(root, c.cluster); got != c.want {
+			t.Errorf("%s: got %v, want %v", name, got, c.want)
+		}
+	}
+}
+
 func TestCheck_RootOfAUserNamespace(t *testing.T) {
 	server, f := sentry()
 	server.UID, server.GID, server.UIDMap = 100000, 100000, []string{"0 100000 65536"}

@@ -3,6 +3,7 @@ package posture
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -96,13 +97,30 @@ func ModeOf(server Facts) Mode {
 
 // InContainer guesses whether this process runs in a container.
 func InContainer() bool {
-	for _, mark := range []string{"/.dockerenv", "/run/.containerenv"} {
-		if _, err := os.Stat(mark); err == nil {
-			return true
-		}
-	}
-	return os.Getenv("KUBERNETES_SERVICE_HOST") != ""
+	return inContainer("/", os.Getenv("KUBERNETES_SERVICE_HOST"))
 }
+
+// inContainer is InContainer below a root directory. The marks that container runtimes leave in
+// their file systems are not enough: a virtual machine that was made of a container image has them
+// too, but its processes are in the first namespaces of its kernel.
+func inContainer(root, cluster string) bool {
+	if cluster != "" {
+		return true
+	}
+	marked := slices.ContainsFunc([]string{".dockerenv", "run/.containerenv"}, func(mark string) bool {
+		_, err := os.Stat(filepath.Join(root, mark))
+		return err == nil
+	})
+	return marked && slices.ContainsFunc(firstNamespaces, func(first string) bool {
+		kind, _, _ := strings.Cut(first, ":")
+		is, err := os.Readlink(filepath.Join(root, "proc/self/ns", kind))
+		return err == nil && is != first
+	})
+}
+
+// firstNamespaces are the namespaces that Linux starts with, whose numbers are constants of it.
+// The server gets no others of these kinds by entering its own.
+var firstNamespaces = []string{"cgroup:[4026531835]", "pid:[4026531836]", "uts:[4026531838]", "ipc:[4026531839]"}
 
 // enclosed reports whether the user namespace of a process has not all users.
 func (f *Facts) enclosed() bool {
