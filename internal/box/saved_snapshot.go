@@ -114,6 +114,8 @@ func (b *Box) snapshotError(ctx context.Context, op string, err error) error {
 	switch {
 	case ctx.Err() != nil:
 		return b.cancelled(op, context.Cause(ctx))
+	case errors.Is(err, engine.ErrGone): // the box ended while it was written
+		return b.goneNow(op, err)
 	case full != nil && full.Limit == snapshot.LimitOwner:
 		e := b.error(CodeLimit, op, fmt.Sprintf("Snapshot disk limit per user exceeded: your snapshots may take %d MB together", full.Max>>20)+size, hint, nil)
 		e.Context["limit"] = "snapshot_disk_per_owner"

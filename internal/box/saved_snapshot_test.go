@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/engine"
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
@@ -123,6 +124,29 @@ func TestSaveSnapshot_CancelledWhileFilesAreArchived(t *testing.T) {
 	if _, _, err := f.SaveSnapshot(ctx, "bob", KindSession, "x", SnapshotOptions{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want that the call was cancelled", err)
 	}
+	if list, err := f.Snapshots("bob"); err != nil || len(list) != 0 {
+		t.Errorf("snapshots: got %v, %v; want none", list, err)
+	}
+}
+
+// A box that ends while a snapshot of it is written is reported like any box that ends.
+func TestSaveSnapshot_BoxEndsMeanwhile(t *testing.T) {
+	f, snaps := newSnapFixture(t, neverIdle)
+	f.session(t, "bob", "x")
+	guest := f.engine.last()
+	hold := make(chan struct{})
+	snaps.mu.Lock()
+	snaps.hold, snaps.gone = hold, true
+	snaps.mu.Unlock()
+	saved := make(chan error, 1)
+	go func() {
+		_, _, err := f.SaveSnapshot(context.Background(), "bob", KindSession, "x", SnapshotOptions{})
+		saved <- err
+	}()
+	eventually(t, "it is being written", func() bool { snaps.mu.Lock(); defer snaps.mu.Unlock(); return snaps.writes > 0 })
+	guest.exit <- engine.Exit{Reason: engine.ExitOOM}
+	close(hold)
+	wantCode(t, <-saved, CodeGone, "ran out of memory")
 	if list, err := f.Snapshots("bob"); err != nil || len(list) != 0 {
 		t.Errorf("snapshots: got %v, %v; want none", list, err)
 	}

@@ -76,6 +76,7 @@ type snapEngine struct {
 	failWrite   bool // guarded by mu
 	failRestore bool // guarded by mu
 	failPause   bool // guarded by mu
+	gone        bool // guarded by mu; a guest ends while it is written
 	large       bool // guarded by mu; snapshots have largeSnapshot bytes
 
 	failGuest string        // guarded by mu; the guest that cannot be written
@@ -116,13 +117,16 @@ func (e *snapEngine) Restore(ctx context.Context, id string, spec *engine.Spec, 
 func (e *snapEngine) Snapshot(_ context.Context, id, dir string) (string, error) {
 	e.mu.Lock()
 	e.writes++
-	hold, large, fail := e.hold, e.large, e.failGuest == id
+	hold, gone, large, fail := e.hold, e.gone, e.large, e.failGuest == id
 	e.mu.Unlock()
 	if hold != nil {
 		<-hold
 	}
 	if err := e.fails(&e.failWrite); err != nil {
 		return "", err
+	}
+	if gone {
+		return "", fmt.Errorf("write memory: %w", engine.ErrGone)
 	}
 	if fail {
 		return "", engine.ErrExhausted
