@@ -191,7 +191,8 @@ func (l *lifecycle) writeMemory(ctx context.Context, b *Box, live, clean bool, d
 	meta.Written = record.Meta().Written
 	begun := time.Now()
 	if clean {
-		meta.Restored, meta.InCall = record.Meta().Restored, record.Meta().InCall
+		ranOn := !live && !b.power.isPaused() // see describeLatest
+		meta.Restored, meta.InCall = ranOn || record.Meta().Restored, record.Meta().InCall
 		err = record.Update(meta)
 	} else { // the snapshot may or may not include the effects of a call in flight
 		meta.InCall = inCall

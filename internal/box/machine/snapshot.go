@@ -61,7 +61,7 @@ func locate(dir string) (engine.Snapshot, error) {
 		return s, fmt.Errorf("read snapshot: %w", err)
 	}
 	if info.Size() > maxReference {
-		return s, fmt.Errorf("read snapshot: the reference in %q has %d bytes, more than %d: %w", path, info.Size(), maxReference, engine.ErrInvalid)
+		return s, fmt.Errorf("read snapshot: the file %q has %d bytes, more than %d: %w", referenceName, info.Size(), maxReference, engine.ErrInvalid)
 	}
 	ref, err := os.ReadFile(path)
 	if err != nil {

@@ -151,6 +151,9 @@ func TestStore_KeepsForeignFiles(t *testing.T) {
 	if got := list(t, s); len(got) > 0 {
 		t.Errorf("listed: %+v", got)
 	}
+	if s.damaged.Load() {
+		t.Error("each look-up of a box that is not there would scan the store again")
+	}
 	if removed := sweep(t, s); len(removed) > 0 || len(tree(t, records)) != before {
 		t.Errorf("removed: %+v", removed)
 	}

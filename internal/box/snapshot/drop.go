@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"time"
 
@@ -113,11 +114,11 @@ func nextCopy(candidates []*item, req *requester, has map[string]int64) int {
 
 // dropCopies drops the data of items that chooseCopies has selected, and reports whether it has
 // dropped all. It stops at one that has changed since, whose lessee does not consent any more, or
-// that cannot be dropped, which is logged.
-func (s *Store) dropCopies(copies []*item) (all bool) {
+// that cannot be dropped, which is logged, and when ctx ends.
+func (s *Store) dropCopies(ctx context.Context, copies []*item) (all bool) {
 	for _, it := range copies {
 		lease := s.droppable(it.id)
-		if lease == nil {
+		if lease == nil || ctx.Err() != nil {
 			return false
 		}
 		dropped, err := lease.drop(it)

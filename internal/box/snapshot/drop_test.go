@@ -182,6 +182,29 @@ func TestDrop_BeforeBoxes(t *testing.T) {
 	}
 }
 
+// TestDrop_SparesBoxes: no box that is only on disk is evicted where the copies that go with it suffice.
+func TestDrop_SparesBoxes(t *testing.T) {
+	var removed []string
+	s := openBeforeRemove(t, Config{MaxBytes: 20 * kB}, func(r []Removal) ([]string, error) {
+		removed = append(removed, removedIDs(r)...)
+		return nil, nil
+	})
+	idle := stored(t, s, ofOwner("alice", 1), blob(kB/2))
+	living(t, s, "alice", 2, 21*kB/2).AllowDrop(refuses)
+	own := living(t, s, "bob", 3, 5*kB)
+	// 1 kB is missing: her idle box has too little, his own copy alone has enough.
+	write(t, create(t, s, ofOwner("bob", 4)), ofOwner("bob", 4), blob(5*kB))
+	wantData(t, "of a copy that suffices", map[*Lease]bool{own: false})
+	if len(removed) > 0 {
+		t.Errorf("removed %q although a copy suffices", removed)
+	}
+	// 0.5 kB are missing, and there is no copy.
+	write(t, create(t, s, ofOwner("bob", 5)), ofOwner("bob", 5), blob(9*kB/2))
+	if !slices.Equal(removed, []string{idle}) {
+		t.Errorf("without a copy: removed %q, want %s", removed, idle)
+	}
+}
+
 // TestDrop_Killed kills a process at each step of the removal of a copy: the record has the data as
 // they were, or has none.
 func TestDrop_Killed(t *testing.T) {
@@ -230,7 +253,7 @@ func TestDrop_PowerFailure(t *testing.T) {
 	}
 	l.AllowDrop(agrees)
 	dir := filepath.Join(s.dir, recordsDir, l.ID())
-	if !s.dropCopies([]*item{s.readItem(l.ID())}) {
+	if !s.dropCopies(t.Context(), []*item{s.readItem(l.ID())}) {
 		t.Fatal("not dropped")
 	}
 	// Nothing syncs the content of this file.
@@ -313,7 +336,7 @@ func TestDrop_ThatFails(t *testing.T) {
 	write(t, l, copyOf("alice", 1), blob(kB))
 	told := 0
 	l.AllowDrop(func(bool) (func(), bool) { return func() { told++ }, true })
-	if s.dropCopies([]*item{s.readItem(l.ID())}) || told != 1 || l.Dir() == "" {
+	if s.dropCopies(t.Context(), []*item{s.readItem(l.ID())}) || told != 1 || l.Dir() == "" {
 		t.Errorf("the lessee was told %d times, and the record has the data %q", told, l.Dir())
 	}
 }

@@ -91,7 +91,7 @@ func child(args []string) error {
 			return err
 		}
 		c.AllowDrop(agrees)
-		s.dropCopies([]*item{s.readItem(args[2])})
+		s.dropCopies(context.Background(), []*item{s.readItem(args[2])})
 		return nil
 	case "contend": // for the records args[2:]
 		return contend(s, args[2:])

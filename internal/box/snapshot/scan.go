@@ -150,7 +150,7 @@ func (s *Store) scan() ([]*item, error) {
 		}
 		after[name] = now
 		items = append(items, now.item)
-		damaged = damaged || errors.Is(now.err, ErrDamaged)
+		damaged = damaged || now.item.removable()
 	}
 	s.damaged.Store(damaged)
 	s.mu.Lock()
@@ -160,6 +160,11 @@ func (s *Store) scan() ([]*item, error) {
 	}
 	s.mu.Unlock()
 	return items, nil
+}
+
+// removable reports whether the record is damaged and enough is left to know what it was of.
+func (it *item) removable() bool {
+	return errors.Is(it.err, ErrDamaged) && !errors.Is(it.err, errForeign) && it.BoxID != ""
 }
 
 // logDamaged logs once that a record is damaged.

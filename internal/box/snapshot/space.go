@@ -36,6 +36,11 @@ func (s shortfall) without(records []*item) shortfall {
 	return s
 }
 
+// with returns the shortfall if a record stays after all.
+func (s shortfall) with(it *item) shortfall {
+	return shortfall{s.budget + it.Bytes, s.disk + it.Bytes, s.records + 1, s.reserved + it.Bytes}
+}
+
 // withoutDataOf returns the shortfall after the removal of the data of records that stay.
 func (s shortfall) withoutDataOf(records []*item) shortfall {
 	for _, it := range records {
@@ -275,18 +280,31 @@ func (s *Store) reserveSpace(ctx context.Context, req *requester, lacks func([]*
 		rest = rest.without(victims)
 		if !req.copies {
 			copies = s.chooseCopies(items, victims, req, rest)
-			rest = rest.withoutDataOf(copies)
+			if rest = rest.withoutDataOf(copies); len(copies) > 0 {
+				victims, rest = spare(victims, rest)
+			}
 		}
 		if !rest.fits() {
 			return fullError(rest) // evict nothing if it would not suffice
 		}
-		if !s.dropCopies(copies) {
+		if !s.dropCopies(ctx, copies) {
 			continue // perhaps it does not suffice any more
 		}
 		if _, err := s.evict(victims); err != nil {
 			return err
 		}
 	}
+}
+
+// spare removes the victims, the last chosen first, that need not go because of the copies that were
+// chosen after them. rest is the shortfall without both.
+func spare(victims []*item, rest shortfall) ([]*item, shortfall) {
+	for i := len(victims) - 1; i >= 0; i-- {
+		if with := rest.with(victims[i]); with.fits() {
+			victims, rest = slices.Delete(victims, i, i+1), with
+		}
+	}
+	return victims, rest
 }
 
 // tryReserve calls reserve if there is no shortfall. Otherwise it returns the records that it

@@ -122,8 +122,8 @@ func (s *Store) sweepRecord(id string, aged map[string]time.Time, left *[]string
 	}}, nil
 }
 
-// Damaged returns the ids of damaged records of which enough is left to know what they were of, and
-// for which match returns true, as of the last List.
+// Damaged returns the ids of damaged records of this program of which enough is left to know what they
+// were of, and for which match returns true, as of the last List.
 func (s *Store) Damaged(match func(*Meta) bool) ([]string, error) {
 	if !s.damaged.Load() {
 		return nil, nil
@@ -135,7 +135,7 @@ func (s *Store) Damaged(match func(*Meta) bool) ([]string, error) {
 	var ids []string
 	for _, it := range items {
 		m := it.Meta // a copy for match
-		if errors.Is(it.err, ErrDamaged) && m.BoxID != "" && match(&m) {
+		if it.removable() && match(&m) {
 			ids = append(ids, it.id)
 		}
 	}
