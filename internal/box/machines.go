@@ -207,6 +207,10 @@ func (f *machineFactory) fork(ctx context.Context, b *Box) (made startedMachine,
 		made.ran, made.maker = parent.ranLocked(), parent.maker.WithVolumes(now.Volumes)
 		parent.reg.mu.Unlock()
 		dir, memory, err = f.copyMachine(ctx, mach)
+		if errors.Is(err, engine.ErrGone) {
+			leave()
+			err = parent.goneNow("fork", err)
+		}
 		return err
 	}); err != nil {
 		return made, err

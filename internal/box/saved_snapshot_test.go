@@ -129,25 +129,36 @@ func TestSaveSnapshot_CancelledWhileFilesAreArchived(t *testing.T) {
 	}
 }
 
-// A box that ends while a snapshot of it is written is reported like any box that ends.
+// A box that ends while a snapshot or a copy of it is written is reported like any box that ends.
 func TestSaveSnapshot_BoxEndsMeanwhile(t *testing.T) {
-	f, snaps := newSnapFixture(t, neverIdle)
-	f.session(t, "bob", "x")
-	guest := f.engine.last()
-	hold := make(chan struct{})
-	snaps.mu.Lock()
-	snaps.hold, snaps.gone = hold, true
-	snaps.mu.Unlock()
-	saved := make(chan error, 1)
-	go func() {
-		_, _, err := f.SaveSnapshot(context.Background(), "bob", KindSession, "x", SnapshotOptions{})
-		saved <- err
-	}()
-	eventually(t, "it is being written", func() bool { snaps.mu.Lock(); defer snaps.mu.Unlock(); return snaps.writes > 0 })
-	guest.exit <- engine.Exit{Reason: engine.ExitOOM}
-	close(hold)
-	wantCode(t, <-saved, CodeGone, "ran out of memory")
-	if list, err := f.Snapshots("bob"); err != nil || len(list) != 0 {
-		t.Errorf("snapshots: got %v, %v; want none", list, err)
+	for what, write := range map[string]func(f *fixture) error{
+		"snapshot": func(f *fixture) error {
+			_, _, err := f.SaveSnapshot(context.Background(), "bob", KindSession, "x", SnapshotOptions{})
+			return err
+		},
+		"fork": func(f *fixture) error {
+			_, _, err := f.Fork(context.Background(), "bob", KindSession, "x", ForkOptions{})
+			return err
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			f, snaps := newSnapFixture(t, neverIdle)
+			f.session(t, "bob", "x")
+			guest := f.engine.last()
+			hold := make(chan struct{})
+			snaps.mu.Lock()
+			snaps.hold, snaps.gone = hold, true
+			snaps.mu.Unlock()
+			wrote := make(chan error, 1)
+			go func() { wrote <- write(f) }()
+			eventually(t, "it is being written", func() bool { snaps.mu.Lock(); defer snaps.mu.Unlock(); return snaps.writes > 0 })
+			guest.exit <- engine.Exit{Reason: engine.ExitOOM}
+			close(hold)
+			wantCode(t, <-wrote, CodeGone, "ran out of memory")
+			if list, err := f.Snapshots("bob"); err != nil || len(list) != 0 {
+				t.Errorf("snapshots: got %v, %v; want none", list, err)
+			}
+			f.wantIDs(t, "bob")
+		})
 	}
 }

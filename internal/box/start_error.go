@@ -23,7 +23,7 @@ func (l *lifecycle) startErrorLocked(op string, b *Box, err error) error {
 		return b.key.heldElsewhere(op)
 	case errors.Is(err, errIDTaken):
 		return b.key.held(op)
-	case CodeOf(err) == CodeNotReady, CodeOf(err) == CodeLimit, CodeOf(err) == CodeBusy: // busy: the box to fork
+	case CodeOf(err) == CodeNotReady, CodeOf(err) == CodeLimit, CodeOf(err) == CodeBusy, CodeOf(err) == CodeGone: // busy or gone: the box to fork
 		return err
 	case errors.Is(err, hostdisk.ErrFull):
 		return &Error{

@@ -19,6 +19,9 @@ func TestOpenImage_Damaged(t *testing.T) {
 		"no directory": os.Remove,
 		"no manifest":  func(string) error { return nil },
 		"a directory":  func(dir string) error { return os.Mkdir(filepath.Join(dir, manifestName), 0o700) },
+		"half of it": func(dir string) error {
+			return os.WriteFile(filepath.Join(dir, manifestName), []byte(`{"format":`), 0o600)
+		},
 	} {
 		dir := filepath.Join(t.TempDir(), "data")
 		if err := errors.Join(os.Mkdir(dir, 0o700), spoil(dir)); err != nil {

@@ -170,14 +170,14 @@ func decodeManifest(b []byte) (*manifest, error) {
 		Engine string `json:"engine"`
 	}
 	if err := json.Unmarshal(b, &version); err != nil {
-		return nil, fmt.Errorf("read manifest: %w", err)
+		return nil, damaged(fmt.Errorf("read manifest: %w", err))
 	}
 	if version.Engine != "gvisor" || version.Format != imageFormat {
 		return nil, fmt.Errorf("it is of engine %.40q and format %d, not gvisor and %d", version.Engine, version.Format, imageFormat)
 	}
 	m := new(manifest)
 	if err := json.Unmarshal(b, m); err != nil {
-		return nil, fmt.Errorf("read manifest: %w", err)
+		return nil, damaged(fmt.Errorf("read manifest: %w", err))
 	}
 	if want, err := m.encode(); err != nil || !bytes.Equal(want, b) {
 		return nil, errors.New("its manifest is damaged")
@@ -439,6 +439,9 @@ func openImage(dir string) (*manifest, []*os.File, error) {
 		return nil, nil, damaged(err)
 	}
 	m, err := decodeManifest(b)
+	if errors.Is(err, engine.ErrDamaged) {
+		return nil, nil, err
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("open snapshot: %w: %w", err, engine.ErrInvalid)
 	}
