@@ -68,6 +68,7 @@ func TestSettings_ReachTheLimits(t *testing.T) {
 		"disk-guarantee":               (&host{}).diskPolicy(cfg).Guaranteed == 0.97,
 		"hibernate-max-age":            sn.MaxAge == 89*time.Hour,
 		"time that a disk may be full": sn.DiskGrace == 5*time.Minute, // constant
+		"boxes and snapshots on disk":  sn.MaxRecords == 10_000,       // constant
 	} {
 		if !ok {
 			t.Errorf("the setting %s does not reach what enforces it: %+v, %+v, %+v, %+v, %+v", what, o, issuer, b, e, sn)

@@ -226,6 +226,9 @@ func TestLimits_AreThoseOfTheDocument(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", what, c.got, c.want)
 		}
 	}
+	if got := w.n.lookups.Burst(); got != 100 {
+		t.Errorf("lookups at once of a box: got %d, want 100", got)
+	}
 	for i := range maxBoxConnections {
 		if _, text := w.n.admit(); text != "" {
 			t.Fatalf("connection %d of a box: %s", i, text)

@@ -53,6 +53,7 @@ var figures = []struct {
 	{access, "results of tasks | 128 MiB in all, 32 MiB per owner, 16 MiB each", []string{"internal/server/tasks default ResultsAll", "internal/server/tasks default ResultsKept", "internal/server/tasks default Result"}},
 	{access, "tasks | 32 running and 256 until they expire, per owner; 4,096 in all", []string{"internal/server/tasks default Running", "internal/server/tasks default Kept", "internal/server/tasks default All"}},
 	{access, "headers 64 KiB in 10 s", []string{"internal/server.maxHeader", "internal/server default Header"}},
+	{access, "The time for headers is that of HTTP/1; a connection of HTTP/2", nil}, // versions
 	{access, "`--max-body-mb` in 2 min, 262,144 values; 256 messages in a batch", []string{"internal/server default Upload", "internal/server/envelope.maxValues", "internal/server/envelope.maxBatch"}},
 	{access, "at once | 32 in all, 16 per owner", []string{"internal/perplexity.maxCalls", "internal/perplexity.maxOwnerCalls"}},
 	{access, "one answer of the search API | 4 MiB, lists of 1000 elements", []string{"internal/perplexity.maxBody", "internal/perplexity.maxElements"}},
@@ -71,6 +72,7 @@ var figures = []struct {
 
 	{document, "within a day says what is lost and why (of 1000 such reports", []string{"internal/box.tombstoneAge", "internal/box.maxTombstones"}},
 	{document, "keeps the limit for a day, on all servers", []string{"internal/box.tombstoneAge"}},
+	{document, "has started ends within five minutes", []string{"internal/cli.orphanTimeout"}},
 	{document, "`doctor` warns of a gVisor older than 120 days", nil}, // TestProbeVersion_WarnsAfter120Days
 }
 

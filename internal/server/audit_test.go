@@ -211,6 +211,25 @@ func TestAudit_BatchOfRefusedCalls(t *testing.T) {
 	}
 }
 
+// TestAudit_ReadTokenHasLinesOfItsOwn: the refused calls of a read token leave those of use tokens of
+// the same owner their lines.
+func TestAudit_ReadTokenHasLinesOfItsOwn(t *testing.T) {
+	p := newPeople(t)
+	_, url := serve(t, p.options(func(o *Options) { o.Limits.Rate = 0 }))
+	malformed := rpc("tools/call", `{"name":7}`)
+	for range 4 * refusedLineBurst {
+		do(t, "POST", url, p.as("reader"), malformed)
+	}
+	before := len(p.lines(t))
+	if before == 0 || before > 2*refusedLineBurst {
+		t.Errorf("%d lines of %d refused calls, want few", before, 4*refusedLineBurst)
+	}
+	do(t, "POST", url, p.as("alice"), malformed)
+	if lines := p.lines(t); len(lines) != before+1 {
+		t.Errorf("%d lines more for a use token of the owner, want one", len(lines)-before)
+	}
+}
+
 // TestAudit_RefusedLinesCountOmitted: a line about a refused request, or about a call that was refused
 // before its tool got it, has the number of those that the log leaves out, of the same kind, caller and
 // reason.

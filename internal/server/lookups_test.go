@@ -142,6 +142,10 @@ func TestForward_InventedServersOfAnOwner(t *testing.T) {
 	if lines := p.refusals(t); !slices.Contains(lines, "token alice rate POST") {
 		t.Errorf("the lines %q, want some of the rate of alice", lines)
 	}
+	// Tokens that may only read use up their own.
+	if got := ask("reader", 1<<19, "192.0.2.1"); got != http.StatusNotFound {
+		t.Errorf("the lookup of a read token of the same owner: %d, want 404", got)
+	}
 	for i := range lookupBurst / 2 { // more than alice's lookups that have come back meanwhile
 		if got := ask("bob", 1<<20+i, "192.0.2.1"); got != http.StatusNotFound {
 			t.Fatalf("lookup %d of another owner at the same address: %d, want 404", i, got)

@@ -34,6 +34,7 @@ func TestPosture(t *testing.T) {
 	volumes.Mounts = append(volumes.Mounts, engine.Mount{Host: t.TempDir(), Guest: "/read", ReadOnly: true})
 	readOnly := newSpec(t)
 	readOnly.Mounts = volumes.Mounts[1:]
+	owners := make(map[string]string) // the box that each namespace is of
 	roles := func(b *box) map[posture.Role]posture.Facts {
 		t.Helper()
 		if got := b.ask(t, "shu echo up"); got != "up\n" {
@@ -52,6 +53,15 @@ func TestPosture(t *testing.T) {
 			found[p.Role] = f
 			for _, d := range posture.Check(mode, server, f, e.groups != nil) {
 				t.Errorf("%s of %s: %s", p.Role, b.ID(), d)
+			}
+			for _, ns := range append(f.Namespaces, f.UserNamespace) {
+				if ns == server.UserNamespace || slices.Contains(server.Namespaces, ns) {
+					continue // Check says which may be the server's
+				}
+				if other := owners[ns]; other != "" && other != b.ID() {
+					t.Errorf("%s of %s is in the namespace %s of %s", p.Role, b.ID(), ns, other)
+				}
+				owners[ns] = b.ID()
 			}
 		}
 		return found

@@ -44,6 +44,8 @@ func TestVerify_Bounds(t *testing.T) {
 		{"a letter beyond ASCII in a subject", set{"sub": "é"}, nil, NoSubject},
 		{"a subject that is a number", set{"sub": 7}, nil, NoSubject},
 		{"a type in small letters", nil, set{"typ": "jwt"}, ""},
+		{"a type with its prefix", nil, set{"typ": "Application/AT+jwt"}, ""},
+		{"a type of another kind", nil, set{"typ": "application/json"}, Malformed},
 		{"a type that is a number", nil, set{"typ": 7}, Malformed},
 		{"an empty type", nil, set{"typ": ""}, Malformed},
 	} {
