@@ -153,7 +153,7 @@ func (b *Box) goneLocked(op string) *Error {
 	}
 	switch {
 	case t.Reason == ReasonHibernated && b.endedForQuota(t): // its memory may be lost, see explainFrozen
-		e.Hint = "Call again: it wakes with its files, and with its variables unless a program had a file of the volume open."
+		e.Hint = "Call again: it wakes with its variables and files or, if a program had a file of the volume open, with the files that the disk had room to store."
 	case t.Reason == ReasonHibernated:
 		e.Hint = "Call again: it wakes with its variables and files."
 	case t.Reason == ReasonRolledBack:

@@ -210,6 +210,11 @@ func (m *Manager) Restore(ctx context.Context, owner Owner, kind Kind, id string
 			Hint: fmt.Sprintf("Use restore_%s.", r.Kind), Context: map[string]string{"field": "snapshot_id"},
 		}
 	}
+	// The room that is made for the box must not be that of the snapshot. After an error, the start
+	// finds the reason.
+	if _, _, release, err := m.parts.Snapshots.Read(r.ID); err == nil {
+		defer release()
+	}
 	sp := spec{
 		interpreter: Interpreter(r.Interpreter), template: r.Template, flavor: Flavor(r.Flavor), limits: r.Limits,
 		name: opts.Name, desc: opts.Description, origin: origin{snapshot: r.ID, ran: r.Ran},

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -11,6 +13,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/engine"
+	"github.com/glovebox-dev/glovebox/internal/box/snapshot"
 	"github.com/glovebox-dev/glovebox/internal/guest/protocol"
 )
 
@@ -161,4 +164,31 @@ func TestSaveSnapshot_BoxEndsMeanwhile(t *testing.T) {
 			f.wantIDs(t, "bob")
 		})
 	}
+}
+
+// The earlier state of a box, which the store may evict, stays while room is made to restore it.
+func TestRestore_MakesNoRoomOfItsSnapshot(t *testing.T) {
+	f, snaps := newSnapFixtureWith(t, func(c *Config) { neverIdle(c); c.MaxSessions = 1 }, func(c *snapshot.Config) { c.MaxBytes = largeSnapshot + 1<<10 })
+	now := f.clock.Now()
+	meta := snapshot.Meta{
+		Purpose: snapshot.Box, Owner: "bob", Kind: string(KindSession), BoxID: "earlier", Interpreter: string(InterpreterPython), Flavor: string(FlavorSmall),
+		Created: now, Used: now, Written: now, Aside: "as the test wants",
+	}
+	lease, err := f.parts.Snapshots.Create(meta)
+	if err == nil {
+		err = lease.Write(t.Context(), meta, 0, func(_ context.Context, dir string) error {
+			return os.WriteFile(filepath.Join(dir, "memory"), make([]byte, 2<<10), 0o600)
+		})
+	}
+	if err = errors.Join(err, lease.Release()); err != nil {
+		t.Fatal(err)
+	}
+	f.session(t, "bob", "x")
+	snaps.set(&snaps.large, true) // it can leave memory only where the earlier state is
+	_, err = f.Restore(t.Context(), "bob", KindSession, lease.ID(), RestoreOptions{})
+	wantCode(t, err, CodeLimit, "could not be written to disk")
+	if list, err := f.Snapshots("bob"); err != nil || len(list) != 1 {
+		t.Errorf("snapshots: got %v, %v; want the earlier state", list, err)
+	}
+	f.wantIDs(t, "bob", "x")
 }

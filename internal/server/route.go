@@ -61,7 +61,7 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request, m *postBody) (to 
 	case m.Method == initialize:
 		var e excess
 		if unreserve, e = s.sessions.reserve(callerIn(r).account()); e != withinLimits {
-			s.refuseExcess(w, r, m.ID, e, "Too many sessions")
+			s.refuseExcess(w, r, m.ID, e, "Too many MCP sessions")
 			return to, nil, false
 		}
 	}
