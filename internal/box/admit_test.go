@@ -304,6 +304,15 @@ func TestAdmit_HalvesLeaveOneBox(t *testing.T) {
 	f.session(t, "alice", "a")
 }
 
+// TestAdmit_HalfOfContexts: an owner gets half of the server's contexts.
+func TestAdmit_HalfOfContexts(t *testing.T) {
+	f := newFixture(t, func(c *Config) { c.Halves, c.MaxSessions, c.MaxContexts = true, 10, 2 })
+	occupy(t, f.context(t, "alice", "a"))
+	_, err := f.CreateContext(t.Context(), "alice", ContextOptions{Name: "b"})
+	wantCode(t, err, CodeLimit, "Contexts limit per user exceeded")
+	f.context(t, "bob", "b")
+}
+
 // TestAdmit_LimitsReplaceHalves: a limit of an owner that is set counts in place of half of the
 // server's.
 func TestAdmit_LimitsReplaceHalves(t *testing.T) {

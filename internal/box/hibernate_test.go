@@ -189,6 +189,9 @@ func TestHibernate_RecordCouldNotBeCreated(t *testing.T) {
 	if err := f.unload(t.Context(), b); err == nil || f.stateOf(b) != stateReady {
 		t.Fatalf("without room for its record, the box is %v", f.stateOf(b))
 	}
+	if _, _, err := f.SaveSnapshot(t.Context(), "bob", KindSession, "x", SnapshotOptions{}); CodeOf(err) != CodeLimit {
+		t.Errorf("a snapshot of it: got %v, want a limit", err)
+	}
 	if _, err := f.Stop(t.Context(), "alice", KindSession, "first"); err != nil {
 		t.Fatal(err)
 	}

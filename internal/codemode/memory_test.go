@@ -195,6 +195,29 @@ func TestMemory_answers(t *testing.T) {
 	}
 }
 
+// TestMemory_answerDoesNotWait checks that an answer which would fit later is dropped at once: its tool ran.
+func TestMemory_answerDoesNotWait(t *testing.T) {
+	m := testMemory(1000, 500)
+	w := offering(t, Options{Memory: m, Servers: oneTool(func(context.Context, json.RawMessage) (*mcp.CallToolResult, error) {
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: strings.Repeat("x", 300)}}}, nil
+	})})
+	others := m.newReservation("o")
+	if err := others.take(t.Context(), 300); err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	if value, failure := w.ask(t, w.Begin(Identity{Owner: "o"}), "tool", `{"name":"s.t"}`); codeOf(failure) != TooLarge {
+		t.Errorf("an answer of over 300 bytes beside 300 of 500: got %s, %+v", value, failure)
+	}
+	if took := time.Since(begun); took >= m.wait {
+		t.Errorf("the answer took %v", took)
+	}
+	others.end()
+	if value, failure := w.ask(t, w.Begin(Identity{Owner: "o"}), "tool", `{"name":"s.t"}`); failure != nil {
+		t.Errorf("without those: got %s, %+v", value, failure)
+	}
+}
+
 // TestMemory_arguments checks that the arguments of calls that wait for approval count.
 func TestMemory_arguments(t *testing.T) {
 	m := testMemory(100<<20, 5<<20)

@@ -41,6 +41,8 @@ var figures = []struct {
 	{access, "kept snapshots that are on disk | 10,000 in all", []string{"internal/cli.maxRecords"}},
 	{access, "what an MCP session keeps of its client's `initialize` | 16 KiB;", []string{"internal/server.maxHandshake"}},
 	{access, "and 32 more | the oldest of the address", []string{"internal/server.newPlaces"}},
+	{access, "otherwise one of tokens of the same scope that has been idle for a minute", []string{"internal/server.restBeforeEviction"}},
+	{access, "one of the owner's connections that has been idle for a second closes", []string{"internal/server.restBeforeReclaim"}},
 	{access, "(IPv6: /64)", nil}, // TestNetwork_OfAnAddress
 	{access, "bodies over 8 KiB in memory | 8 × `--max-body-mb`", []string{"internal/server.smallBody", "internal/server.largeBodies"}},
 	{access, "2 × `--max-calls`", nil}, // TestShares_AreThoseOfTheDocument
@@ -53,7 +55,7 @@ var figures = []struct {
 	{access, "results of tasks | 128 MiB in all, 32 MiB per owner, 16 MiB each", []string{"internal/server/tasks default ResultsAll", "internal/server/tasks default ResultsKept", "internal/server/tasks default Result"}},
 	{access, "tasks | 32 running and 256 until they expire, per owner; 4,096 in all", []string{"internal/server/tasks default Running", "internal/server/tasks default Kept", "internal/server/tasks default All"}},
 	{access, "headers 64 KiB in 10 s", []string{"internal/server.maxHeader", "internal/server default Header"}},
-	{access, "The time for headers is that of HTTP/1; a connection of HTTP/2", nil}, // versions
+	{access, "limits the time for headers over HTTP/1 only", nil}, // a version
 	{access, "`--max-body-mb` in 2 min, 262,144 values; 256 messages in a batch", []string{"internal/server default Upload", "internal/server/envelope.maxValues", "internal/server/envelope.maxBatch"}},
 	{access, "at once | 32 in all, 16 per owner", []string{"internal/perplexity.maxCalls", "internal/perplexity.maxOwnerCalls"}},
 	{access, "one answer of the search API | 4 MiB, lists of 1000 elements", []string{"internal/perplexity.maxBody", "internal/perplexity.maxElements"}},
@@ -79,11 +81,11 @@ var figures = []struct {
 var (
 	units = map[string]int64{
 		"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "MB": 1 << 20, // of a setting, which counts MiB
-		"s": 1e9, "seconds": 1e9, "min": 60e9, "minutes": 60e9, "day": 24 * 3600e9, "days": 24 * 3600e9,
+		"s": 1e9, "second": 1e9, "seconds": 1e9, "min": 60e9, "minute": 60e9, "minutes": 60e9, "day": 24 * 3600e9, "days": 24 * 3600e9,
 	}
 	words = map[string]int64{"a": 1, "four": 4, "five": 5, "ten": 10, "twenty": 20}
 	// figure is a number with its unit.
-	figure = regexp.MustCompile(`\b(a day|four|five|ten|twenty|\d[\d,]*)(?: (KiB|MiB|MB|s|seconds|min|minutes|days?)\b)?`)
+	figure = regexp.MustCompile(`\b(a day|for a (?:second|minute)|four|five|ten|twenty|\d[\d,]*)(?: (KiB|MiB|MB|s|seconds|min|minutes|days?)\b)?`)
 )
 
 // figuresIn returns the numbers of a text, durations in nanoseconds.
@@ -91,8 +93,8 @@ func figuresIn(t *testing.T, text string) (found []int64) {
 	t.Helper()
 	for _, m := range figure.FindAllStringSubmatch(text, -1) {
 		number, unit := m[1], m[2]
-		if n, u, ok := strings.Cut(number, " "); ok {
-			number, unit = n, u
+		if of := strings.Fields(strings.TrimPrefix(number, "for ")); len(of) == 2 {
+			number, unit = of[0], of[1]
 		}
 		n, ok := words[number]
 		if !ok {

@@ -262,8 +262,10 @@ func TestCodeMode_owners(t *testing.T) {
 		}
 	}
 	// Listing tools may start servers.
-	if res, _ := do(t, "POST", url, p.as("reader"), rpc("tools/call", `{"name":"search_tools","arguments":{}}`)); res.StatusCode != 403 {
-		t.Errorf("search_tools with the scope read: %d", res.StatusCode)
+	for _, call := range []string{`{"name":"search_tools","arguments":{}}`, `{"name":"describe_tools","arguments":{"names":["shelf"]}}`} {
+		if res, _ := do(t, "POST", url, p.as("reader"), rpc("tools/call", call)); res.StatusCode != 403 {
+			t.Errorf("%s with the scope read: %d", call, res.StatusCode)
+		}
 	}
 }
 

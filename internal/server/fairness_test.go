@@ -199,7 +199,16 @@ func TestTask_KeepsPlaceOfCall(t *testing.T) {
 	if status, got, _ := c.about("tasks/get", id); status != 200 || got.Status != "working" {
 		t.Errorf("a poll: %d, the task is %q", status, got.Status)
 	}
-	release <- struct{}{}
+	if e := s.polls.take(account{owner: "another"}, s.polls.all); e != withinLimits {
+		t.Fatalf("polls at their limit: %v", e)
+	}
+	if status, _, _ := c.about("tasks/get", id); status != 503 {
+		t.Errorf("a poll beyond the limit of polls: %d, want 503", status)
+	}
+	s.polls.give(account{owner: "another"}, s.polls.all)
+	if status, _, _ := c.about("tasks/cancel", id); status != 200 {
+		t.Errorf("the end of the task that has all places: %d, want 200", status)
+	}
 	eventually(t, "nothing is held", func() bool { return s.requests.value() == 0 })
 }
 

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"strconv"
 	"testing"
 	"time"
 )
@@ -15,5 +16,17 @@ func TestRates_Owe(t *testing.T) {
 	}
 	if got := r.take("bob", 5, now); got != 0 {
 		t.Errorf("another caller waits %v", got)
+	}
+}
+
+// TestRate_BatchBeyondBurst: requests wait for what a batch before them had beyond the burst.
+func TestRate_BatchBeyondBurst(t *testing.T) {
+	_, url := serve(t, func(o *Options) { o.Limits.Rate, o.Limits.Burst = 1, 5 })
+	if res, body := do(t, "POST", url, nil, batchOf(105, "list_contexts", "{}")); res.StatusCode != 200 {
+		t.Fatalf("a batch of 105: %s", answerOf(res, body))
+	}
+	res, body := do(t, "POST", url, nil, ping)
+	if wait, err := strconv.Atoi(res.Header.Get("Retry-After")); res.StatusCode != 429 || err != nil || wait < 60 {
+		t.Errorf("after a batch of 105 at a burst of 5 and one a second: %s, Retry-After %q, want about 100", answerOf(res, body), res.Header.Get("Retry-After"))
 	}
 }

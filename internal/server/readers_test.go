@@ -293,3 +293,17 @@ func TestReadToken_ForwardedRequests(t *testing.T) {
 		}
 	}
 }
+
+// TestReadToken_AtLeastOne: of a limit of one, a read token gets one, and half of a greater one.
+func TestReadToken_AtLeastOne(t *testing.T) {
+	reader := account{"alice", true}
+	for each, want := range map[int64]int64{1: 1, 2: 1, 3: 1, 4: 2} {
+		b := &budget{each: each}
+		if e := b.take(reader, want); e != withinLimits {
+			t.Errorf("of %d, a reader does not get %d: %v", each, want, e)
+		}
+		if e := b.take(reader, 1); e != ownerExcess {
+			t.Errorf("of %d, a reader gets more than %d: %v", each, want, e)
+		}
+	}
+}

@@ -104,6 +104,14 @@ func TestReadToken_SessionsMakeRoom(t *testing.T) {
 	s.sessions.mu.Unlock()
 	readers := []string{begin("reader", 200), begin("reader", 200)}
 	begin("reader", 429) // none of them is idle, and that of alice is not the reader's to end
+	s.sessions.mu.Lock()
+	idle := s.sessions.live[readers[0]]
+	idle.since = idle.since.Add(-2 * restBeforeEviction)
+	s.sessions.mu.Unlock()
+	readers = []string{readers[1], begin("reader", 200)}
+	if lives("reader", idle.id) {
+		t.Error("the reader has three sessions, want the idle one ended for the new one")
+	}
 	begin("alice", 200)
 	begin("alice", 200) // the fifth: in place of one of the reader's
 	if lives("reader", readers[0]) || !lives("reader", readers[1]) {
@@ -142,6 +150,27 @@ func TestReadToken_SessionsOfOtherOwners(t *testing.T) {
 	begin("carol", 503)
 	if n := s.sessions.count(); n != 8 || !s.sessions.has(first) || !s.sessions.has(second) {
 		t.Errorf("%d sessions, those of the reader: %v and %v", n, s.sessions.has(first), s.sessions.has(second))
+	}
+}
+
+// TestReadToken_MakesRoomAtLimitOfAll: at the limit of all sessions, that of a read token ends for one of a use
+// token of its owner, although no owner has two more.
+func TestReadToken_MakesRoomAtLimitOfAll(t *testing.T) {
+	p := newPeople(t)
+	s, url := serve(t, p.options(func(o *Options) { o.Limits.Sessions = 8 })) // 4 of an owner
+	begin := func(who string) header {
+		t.Helper()
+		return p.sessionOf(t, url, who)
+	}
+	first := begin("reader")
+	begin("alice")
+	for range 3 {
+		begin("bob")
+		begin("carol")
+	}
+	second := begin("alice") // all were in use just now
+	if n := s.sessions.count(); n != 8 || s.sessions.has(first) || !s.sessions.has(second) {
+		t.Errorf("%d sessions, that of the reader is there: %v, and that of alice: %v", n, s.sessions.has(first), s.sessions.has(second))
 	}
 }
 

@@ -52,6 +52,13 @@ func TestSaved_LeaveRoomForBoxes(t *testing.T) {
 	stored(t, s, savedOf("carol"), "x")
 }
 
+// The owner of all boxes of a server without tokens has a quarter, too.
+func TestSaved_ShareWithoutTokens(t *testing.T) {
+	s := open(t, Config{MaxBytes: 100 * kB})
+	wantFull(t, s, savedOf(""), 26*kB, LimitOwner, 25*kB)
+	stored(t, s, savedOf(""), blob(24*kB))
+}
+
 // The shares are of what the disk has room for if that is less than the store may have.
 func TestSaved_ShareOfSmallDisk(t *testing.T) {
 	s := open(t, Config{MaxBytes: 1000 * kB, MinFree: 8 * kB, free: func() int64 { return 108 * kB }})

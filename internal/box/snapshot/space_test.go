@@ -216,6 +216,26 @@ func TestStore_MaxRecords(t *testing.T) {
 	}
 }
 
+// TestStore_MaxRecordsByOwner: at the limit of records, the owner with the most of them makes room, not the
+// one with the most bytes.
+func TestStore_MaxRecordsByOwner(t *testing.T) {
+	var evicted []Removal
+	s := openBeforeRemove(t, Config{MaxRecords: 4}, func(r []Removal) ([]string, error) { evicted = append(evicted, r...); return nil, nil })
+	of := func(owner string, used int) Meta {
+		m := usedOn(used)
+		m.Owner = owner
+		return m
+	}
+	stored(t, s, of("bob", 1), blob(100*kB))
+	oldest := stored(t, s, of("alice", 2), "a")
+	stored(t, s, of("alice", 3), "b")
+	stored(t, s, of("alice", 4), "c")
+	create(t, s, of("carol", 5))
+	if len(evicted) != 1 || evicted[0].ID != oldest {
+		t.Errorf("evicted %+v, want the older one of alice", evicted)
+	}
+}
+
 func TestSweep(t *testing.T) {
 	now := day(20)
 	cfg := Config{MaxAge: 10 * 24 * time.Hour, Now: func() time.Time { return now }}
@@ -469,6 +489,22 @@ func TestSweep_Quota(t *testing.T) {
 	check(Config{MaxBytes: 1 * kB, MaxRecords: 1})
 	if got := ids(list(t, s)); !slices.Equal(got, []string{savedID}) {
 		t.Errorf("left: %q", got)
+	}
+}
+
+// TestSweep_OwnerWithMost: a sweep removes what the owner with the most has used least recently.
+func TestSweep_OwnerWithMost(t *testing.T) {
+	s := open(t, Config{})
+	of := func(owner string, used int) Meta {
+		m := usedOn(used)
+		m.Owner = owner
+		return m
+	}
+	stored(t, s, of("bob", 1), blob(1*kB))
+	older := stored(t, s, of("alice", 5), blob(3*kB))
+	stored(t, s, of("alice", 6), blob(3*kB))
+	if removed := sweep(t, open(t, Config{Dir: s.dir, MaxBytes: 5 * kB})); len(removed) != 1 || removed[0].ID != older {
+		t.Errorf("removed %+v, want the older one of alice", removed)
 	}
 }
 
