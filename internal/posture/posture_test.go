@@ -100,6 +100,10 @@ func TestCheck_EachNamespaceOfEachRole(t *testing.T) {
 		if got := Check(ModeRoot, server, f, true); len(got) != 1 || !strings.Contains(got[0], "oom_score_adj") {
 			t.Errorf("%s with the oom_score_adj of the server: got %q", role, got)
 		}
+		server.OOMScoreAdj, f.OOMScoreAdj = maxOOMScore, maxOOMScore
+		if got := Check(ModeRoot, server, f, true); len(got) > 0 {
+			t.Errorf("%s beside a server with the highest oom_score_adj: got %q", role, got)
+		}
 	}
 }
 

@@ -310,14 +310,57 @@ func TestAudit_CallsAtLimitAreBounded(t *testing.T) {
 }
 
 // TestAudit_BoxOfSnapshot: the line of a call that names a snapshot alone has its id, unless that is too
-// long for one.
+// long for one, or has other characters.
 func TestAudit_BoxOfSnapshot(t *testing.T) {
 	p := newPeople(t)
 	_, url := serve(t, p.options(nil))
-	for i, c := range []struct{ id, want string }{{"snap-1", "snap-1"}, {strings.Repeat("x", 128), strings.Repeat("x", 128)}, {strings.Repeat("x", 129), ""}} {
+	for i, c := range []struct{ id, want string }{{"snap-1", "snap-1"}, {strings.Repeat("x", 128), strings.Repeat("x", 128)}, {strings.Repeat("x", 129), ""},
+		{"a b_c.D-1", "a b_c.D-1"}, {"a:b", ""}, {"a/b", ""}, {"é", ""}} {
 		do(t, "POST", url, p.as("alice"), toolCall(1, "delete_snapshot", `{"snapshot_id":"`+c.id+`"}`))
 		if lines := p.lines(t); len(lines) != i+1 || lines[i]["tool"] != "delete_snapshot" || lines[i]["box"] != c.want || lines[i]["outcome"] != "failed" {
 			t.Errorf("%s: the lines %v", c.id, lines)
 		}
+	}
+}
+
+// TestAudit_ToolErrors: invalid arguments and a full server are failures, or errors of the protocol where
+// tools of sessions report them as such.
+func TestAudit_ToolErrors(t *testing.T) {
+	for protocol, want := range map[bool]string{false: "[ok failed failed failed]", true: "[ok refused refused failed]"} {
+		p := newPeople(t)
+		_, url := serve(t, p.options(func(o *Options) {
+			withBoxes(t, func(c *box.Config) { c.MaxSessions = 1; c.Evict = false })(o)
+			o.Tools.ProtocolErrors = protocol
+		}))
+		for i, call := range []struct{ tool, args string }{
+			{"execute_code", `{"code":"1","session_id":"one"}`},
+			{"execute_code", `{}`},
+			{"execute_code", `{"code":"1","session_id":"two"}`}, // the server is full
+			{"run_code", `{"context_id":"x"}`},
+		} {
+			do(t, "POST", url, p.as("alice"), toolCall(i, call.tool, call.args))
+		}
+		var got []any
+		for _, line := range p.lines(t) {
+			got = append(got, line["outcome"])
+		}
+		if fmt.Sprint(got) != want {
+			t.Errorf("errors of the protocol: %t: outcomes %v, want %s", protocol, got, want)
+		}
+	}
+}
+
+// TestAudit_AnswerWithoutRoom: a call that has run, but whose answer has no room, is refused.
+func TestAudit_AnswerWithoutRoom(t *testing.T) {
+	p := newPeople(t)
+	s, url := serve(t, p.options(withBoxes(t, nil)))
+	for _, other := range []string{"x", "y"} {
+		s.answers.take(account{owner: other}, s.answers.each)
+	}
+	if _, body := do(t, "POST", url, p.as("alice"), toolCall(1, "execute_code", `{"code":"print('x'*40000)"}`)); !strings.Contains(body, "the call has run, and its answer") {
+		t.Fatalf("the answer has room: %.300s", body)
+	}
+	if lines := p.lines(t); len(lines) != 1 || lines[0]["outcome"] != "refused" {
+		t.Errorf("the lines %v, want one of a refused call", lines)
 	}
 }

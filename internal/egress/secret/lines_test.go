@@ -65,6 +65,13 @@ func TestReport_LinesAreByOwnerSecretAndKind(t *testing.T) {
 		if len(got) != 1 || got[0].Omitted != 45 {
 			t.Errorf("after a pause of %v, an event has the lines %+v, want one that counts 45 omitted", loglimit.Interval, got)
 		}
+		got = nil
+		i.report(flood)
+		i.report(flood)
+		i.report(Event{Kind: Swapped, Box: box, Secrets: []string{"api", "new"}})
+		if len(got) != 1 || got[0].Omitted != 2 {
+			t.Errorf("an event of two secrets, one of which has no line left, has the lines %+v, want one that counts 2 omitted", got)
+		}
 	})
 }
 

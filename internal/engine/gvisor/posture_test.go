@@ -83,6 +83,19 @@ func TestPosture(t *testing.T) {
 			t.Errorf("a box with volumes has the processes %+v", found)
 		}
 	}
+	list, err := e.Processes(t.Context(), third.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	gofers := 0
+	for _, p := range list {
+		if p.Role == posture.Gofer {
+			gofers++
+		}
+	}
+	if want := map[posture.Mode]int{posture.ModeRoot: 1, posture.ModeUser: 2}[mode]; want != 0 && gofers != want {
+		t.Errorf("a box with a writable and a read-only volume has %d gofers, want %d", gofers, want)
+	}
 	file := fileSpec(t)
 	sixth := create(t, e, "sixth", file)
 	for _, b := range []*box{sixth, restore(t, e, "seventh", file, snapshotOf(t, e, sixth))} {
