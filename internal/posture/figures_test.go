@@ -69,6 +69,7 @@ var figures = []struct {
 	{access, "or per address without tokens | 1 per second, 20 at once", []string{"internal/server.lookupRate", "internal/server.lookupBurst"}},
 
 	{access, "for each reason 5 of a box at once, 20 of an owner, and then one every 10 s", []string{"internal/egress.refusalBurst", "internal/egress.ownerRefusalBurst", "internal/loglimit.Interval"}},
+	{access, "of a malformed name nothing) or the address, at most 64 characters", []string{"internal/egress.maxSite"}},
 	{access, "gets five lines and then one in ten seconds", []string{"internal/server.refusedLineBurst", "internal/loglimit.Interval"}},
 	{access, "each owner gets twenty lines and then one in ten seconds", []string{"internal/codemode.refusalBurst", "internal/loglimit.Interval"}},
 
